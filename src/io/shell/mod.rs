@@ -327,10 +327,11 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.file_watch = watch.inspect_err(watched_files::log_no_thread).ok();
     }
 
-    /// The first listener that is not watched though connections are accepted at it.
-    fn next_unwatched(&self) -> Option<usize> {
-        let mut listeners = 0..self.listeners.len();
-        listeners.find(|&index| !self.listeners[index].is_watched && !self.is_accept_paused(index))
+    /// The listeners that are not watched though connections are accepted at them.
+    pub fn unwatched(&self) -> impl Iterator<Item = usize> {
+        let is_unwatched =
+            |&index: &usize| !self.listeners[index].is_watched && !self.is_accept_paused(index);
+        (0..self.listeners.len()).filter(is_unwatched)
     }
 
     /// The next moment at which an iteration must run even if nothing happens.
@@ -579,11 +580,12 @@ pub trait Backend {
 
     /// Waits for connections at each listener where they are accepted.
     fn watch_listeners(&mut self) -> nix::Result<()> {
-        while let Some(index) = self.shell().next_unwatched() {
+        loop {
+            let next = self.shell().unwatched().next();
+            let Some(index) = next else { return Ok(()) };
             self.shell().listeners[index].is_watched = true;
             self.watch_listener(index)?;
         }
-        Ok(())
     }
 
     /// Accepts up to [`ACCEPTS_MAX`] connections that wait at a listener. While accept is paused, and beyond the budget of an iteration,

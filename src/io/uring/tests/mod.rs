@@ -167,7 +167,7 @@ impl Simulated {
             let is_lost = listening.is_watched && !is_under_way(Token::Listener(number as u32));
             assert!(!is_lost, "the watch of a listener is lost");
         }
-        assert_eq!(self.driver.unwatched_listeners(), 0, "every listener is watched");
+        assert_eq!(self.driver.shell.unwatched().count(), 0, "every listener is watched");
     }
 
     /// A connection stays open as long as a request refers to it.
