@@ -135,8 +135,11 @@ impl WatchedFiles {
 
 impl WatchedCertificate {
     fn has_changed(&mut self) -> bool {
-        // All are looked at.
-        self.watched.iter_mut().fold(false, |has_changed, file| file.has_changed() || has_changed)
+        let mut has_changed = false;
+        for file in &mut self.watched {
+            has_changed |= file.has_changed();
+        }
+        has_changed
     }
 
     fn read<I: Certificate>(&mut self) -> Result<I, String> {

@@ -254,24 +254,21 @@ impl<S: Service> TokioDriver<S> {
         self.carry_out();
     }
 
-    /// Whether the task of a connection is to receive.
-    pub fn is_receiving(&mut self, conn: ConnId) -> bool {
-        *self.shell.input(conn) == InputState::Receiving
-    }
-
     /// Whether the task of a connection is to watch for the end of its input.
     pub fn is_watching(&mut self, conn: ConnId) -> bool {
         let record = self.shell.connection(conn);
         record.input == InputState::Paused && !record.is_ending
     }
 
-    pub fn is_closing(&mut self, conn: ConnId) -> bool {
-        *self.shell.input(conn) == InputState::Closing
+    /// How far the input of a connection is.
+    pub fn input(&mut self, conn: ConnId) -> InputState {
+        *self.shell.input(conn)
     }
 
     /// Whether any connection has output that is not sent.
     pub fn is_sending(&self) -> bool {
-        self.shell.connections.values().any(|record| record.is_unsent && record.input < InputState::Broken)
+        let mut records = self.shell.connections.iter().map(|(_, record)| record);
+        records.any(|record| record.is_unsent && record.input < InputState::Broken)
     }
 
     /// What to send now, if anything.
