@@ -65,11 +65,6 @@ impl<T> ConnTable<T> {
         self.slots.len()
     }
 
-    #[cfg(feature = "tokio-uring")]
-    pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flatten().map(|entry| &entry.value)
-    }
-
     /// The open connections.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
         self.slots.iter().enumerate().filter_map(|(slot, entry)| {

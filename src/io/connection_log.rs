@@ -35,8 +35,6 @@ pub struct ConnectionLog {
     forwarded: LogLimit,
     wrong_token: LogLimit,
     drain: LogLimit,
-    #[cfg(all(test, feature = "uring"))]
-    pub has_warned: bool,
 }
 
 impl Default for ConnectionLog {
@@ -49,8 +47,6 @@ impl Default for ConnectionLog {
             forwarded: LogLimit::every(FOREIGN_INTERVAL),
             wrong_token: LogLimit::every(FOREIGN_INTERVAL),
             drain: LogLimit::lines(DRAIN_LINES, DRAIN_INTERVAL),
-            #[cfg(all(test, feature = "uring"))]
-            has_warned: false,
         }
     }
 }
@@ -86,88 +82,59 @@ impl ConnectionLog {
     }
 
     /// Logs what a client has done. `peer` finds out who it is.
-    pub fn acted(&mut self, now: Time, conn: u64, peer: &dyn Fn() -> String, act: ClientAct) {
+    pub fn acted(&mut self, now: Time, conn: u64, peer: impl FnOnce() -> String, act: ClientAct) {
+        let limit = match act {
+            ClientAct::Drain | ClientAct::Undrain => &mut self.drain,
+            // It has only gone.
+            ClientAct::HandshakeFailed(HandshakeFailure::Disconnected, _) => {
+                return debug!(conn, "the client has closed the connection within the TLS handshake");
+            }
+            ClientAct::HandshakeFailed(..) => &mut self.handshakes,
+            ClientAct::WrongProxyHeader => &mut self.headers,
+            ClientAct::WrongForwardSecret | ClientAct::WrongForwardKind { .. } => &mut self.forwarded,
+            ClientAct::WrongToken => &mut self.wrong_token,
+            ClientAct::ForeignRequest(_) => &mut self.foreign,
+        };
+        let Some(left_out) = limit.admit(now) else { return };
+        let peer = peer();
         match act {
-            ClientAct::Drain | ClientAct::Undrain => {
-                let Some(left_out) = self.drain.admit(now) else { return };
-                if act == ClientAct::Drain {
-                    info!(conn, "drain from {}: {}{left_out}", peer(), ClientAct::DRAIN_EFFECT);
-                } else {
-                    info!(conn, "undrain from {}: {}{left_out}", peer(), ClientAct::UNDRAIN_EFFECT);
-                }
+            ClientAct::Drain => info!(conn, "drain from {peer}: {}{left_out}", ClientAct::DRAIN_EFFECT),
+            ClientAct::Undrain => info!(conn, "undrain from {peer}: {}{left_out}", ClientAct::UNDRAIN_EFFECT),
+            ClientAct::HandshakeFailed(_, reason) => {
+                warn!(conn, "the TLS handshake with {peer} has failed: {reason}{left_out}");
             }
-            ClientAct::HandshakeFailed(failure, reason) => {
-                self.handshake_failed(now, conn, peer, failure, reason);
-            }
-            ClientAct::WrongProxyHeader => {
-                if let Some(left_out) = self.headers.admit(now) {
-                    warn!(
-                        conn,
-                        "closed the connection from {}, which did not begin with a header of the PROXY protocol, version 2: the \
-                         port is for a load balancer{left_out}",
-                        peer()
-                    );
-                }
-            }
-            ClientAct::WrongForwardSecret => {
-                if let Some(left_out) = self.forwarded.admit(now) {
-                    warn!(
-                        conn,
-                        "closed the connection from {}, which did not show the secret of the present leader: the port is for \
-                         standbys, and one that follows an earlier leader is refused{left_out}",
-                        peer()
-                    );
-                }
-            }
+            ClientAct::WrongProxyHeader => warn!(
+                conn,
+                "closed the connection from {peer}, which did not begin with a header of the PROXY protocol, version 2: the \
+                 port is for a load balancer{left_out}"
+            ),
+            ClientAct::WrongForwardSecret => warn!(
+                conn,
+                "closed the connection from {peer}, which did not show the secret of the present leader: the port is for \
+                 standbys, and one that follows an earlier leader is refused{left_out}"
+            ),
             ClientAct::WrongForwardKind { has_tls } => {
-                if let Some(left_out) = self.forwarded.admit(now) {
-                    let with = if has_tls { "with" } else { "without" };
-                    warn!(
-                        conn,
-                        "a client of the standby at {} came {with} TLS, and this server has no listener {with} TLS: give all servers \
-                         the same listeners{left_out}",
-                        peer()
-                    );
-                }
+                let with = if has_tls { "with" } else { "without" };
+                warn!(
+                    conn,
+                    "a client of the standby at {peer} came {with} TLS, and this server has no listener {with} TLS: give all \
+                     servers the same listeners{left_out}"
+                );
             }
             ClientAct::WrongToken => {
-                if let Some(left_out) = self.wrong_token.admit(now) {
-                    let peer = peer();
-                    warn!(conn, "a client at {peer} sent a wrong token and was refused{left_out}");
-                }
+                warn!(conn, "a client at {peer} sent a wrong token and was refused{left_out}");
             }
             ClientAct::ForeignRequest(protocol) => {
-                if let Some(left_out) = self.foreign.admit(now) {
-                    let request = match protocol {
-                        Foreign::Http => "an HTTP request",
-                        Foreign::Tls => "a TLS handshake",
-                        Foreign::Proxy => "a PROXY header, which --proxy-protocol reads in version 2",
-                    };
-                    let peer = peer();
-                    warn!(
-                        conn,
-                        "closed the connection from {peer}, which began with {request}: the port is for beanstalk \
-                         clients{left_out}"
-                    );
-                }
+                let request = match protocol {
+                    Foreign::Http => "an HTTP request",
+                    Foreign::Tls => "a TLS handshake",
+                    Foreign::Proxy => "a PROXY header, which --proxy-protocol reads in version 2",
+                };
+                warn!(
+                    conn,
+                    "closed the connection from {peer}, which began with {request}: the port is for beanstalk clients{left_out}"
+                );
             }
-        }
-    }
-
-    /// Logs that a TLS handshake has failed: as a warning, unless the client has only gone.
-    fn handshake_failed(
-        &mut self,
-        now: Time,
-        conn: u64,
-        peer: &dyn Fn() -> String,
-        failure: HandshakeFailure,
-        reason: &str,
-    ) {
-        if failure == HandshakeFailure::Disconnected {
-            return debug!(conn, "the client has closed the connection within the TLS handshake");
-        }
-        if let Some(left_out) = self.handshakes.admit(now) {
-            warn!(conn, "the TLS handshake with {} has failed: {reason}{left_out}", peer());
         }
     }
 
@@ -176,10 +143,6 @@ impl ConnectionLog {
         if is_of_the_network(errno) {
             debug!(conn, "connection broke: {}", errno.desc());
         } else if let Some(left_out) = self.refused.admit(now) {
-            #[cfg(all(test, feature = "uring"))]
-            {
-                self.has_warned = true;
-            }
             warn!(
                 conn,
                 "the kernel refuses to send or receive, and the connection is closed: {}{left_out}",
@@ -217,16 +180,19 @@ mod tests {
     #[test]
     fn only_errors_that_no_peer_causes_are_warnings() {
         for (errno, expected) in [
-            (Errno::ECONNRESET, true),
-            (Errno::EPIPE, true),
-            (Errno::ETIMEDOUT, true),
-            (Errno::EHOSTUNREACH, true),
-            (Errno::EINVAL, false),
-            (Errno::EBADF, false),
-            (Errno::EOPNOTSUPP, false),
-            (Errno::ENOMEM, false),
+            (Errno::ECONNRESET, false),
+            (Errno::EPIPE, false),
+            (Errno::ETIMEDOUT, false),
+            (Errno::EHOSTUNREACH, false),
+            (Errno::EINVAL, true),
+            (Errno::EBADF, true),
+            (Errno::EOPNOTSUPP, true),
+            (Errno::ENOMEM, true),
         ] {
-            assert_eq!(is_of_the_network(errno), expected, "{errno}");
+            let mut log = ConnectionLog::default();
+            log.broke(Time::ZERO, 1, errno);
+            // A warning leaves no room for another one at the same time.
+            assert_eq!(log.refused.admit(Time::ZERO).is_none(), expected, "{errno}");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::clock::Clock;
 use super::shell::{self, Backend, InputState, Shell};
 use super::socket::AcceptError;
 use super::{DriverError, Exit, Resources};
-use crate::server::{Event, Protocol, Service};
+use crate::server::{Event, Service};
 use crate::values::ids::ConnId;
 use crate::values::limits::{EVENTS_MAX, OUTPUT_BYTES_PAUSE, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
 
@@ -331,9 +331,7 @@ impl<S: Service> Backend for EpollDriver<S> {
     }
 
     fn close(&mut self, conn: ConnId) {
-        let protocol = self.shell.connections.remove(conn).protocol;
-        self.shell.descriptor_closed(protocol);
-        self.shell.handle(Event::Closed { conn });
+        self.shell.closed(conn);
     }
 
     fn accept_from(&mut self, listener: usize) -> Result<OwnedFd, AcceptError> {
@@ -342,13 +340,11 @@ impl<S: Service> Backend for EpollDriver<S> {
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
         let conn = self.shell.register(listener, &fd);
-        let untouched = Some(listener as u16);
-        let listener = &self.shell.listeners[listener].listener;
-        let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
+        let stops_short = self.shell.listeners[listener].listener.is_unix();
         let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
         let everything = input | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything));
-        self.shell.insert(conn, Connection { untouched, ..Connection::new(fd, protocol, stops_short) });
+        self.shell.insert(conn, Connection::new(fd, listener as u16, stops_short));
         if let Err(errno) = watched {
             // The kernel limits how many descriptors a user watches (epoll(7), max_user_watches).
             self.hang_up(conn);
@@ -365,7 +361,6 @@ impl<S: Service> Backend for EpollDriver<S> {
 
 struct Connection {
     fd: OwnedFd,
-    protocol: Protocol,
     input: InputState,
     /// The number of its listener, until something has come.
     untouched: Option<u16>,
@@ -385,12 +380,11 @@ struct Connection {
 }
 
 impl Connection {
-    const fn new(fd: OwnedFd, protocol: Protocol, stops_short: bool) -> Self {
+    const fn new(fd: OwnedFd, listener: u16, stops_short: bool) -> Self {
         Self {
             fd,
-            protocol,
             input: InputState::Receiving,
-            untouched: None,
+            untouched: Some(listener),
             is_unread: false,
             stops_short,
             is_ending: false,
@@ -416,11 +410,6 @@ impl shell::Connection for Connection {
 
     fn untouched(&self) -> Option<u16> {
         self.untouched
-    }
-
-    /// Each receive completes at once.
-    fn has_receive(&self) -> bool {
-        false
     }
 
     fn into_fd(self) -> Option<OwnedFd> {

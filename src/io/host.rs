@@ -163,15 +163,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_resident_memory_is_plausible() {
-        assert!((100_000..10_000_000_000).contains(&resident_bytes()));
-    }
-
-    #[test]
     fn the_usage_of_this_process_is_plausible() {
         let usage = ProcessFiles::open().usage();
         assert!(
-            usage.virtual_bytes > usage.resident_bytes && usage.resident_bytes > Some(100_000),
+            usage.virtual_bytes > usage.resident_bytes
+                && usage.resident_bytes.is_some_and(|bytes| (100_000..10_000_000_000).contains(&bytes)),
             "{usage:?}"
         );
         assert!(usage.descriptors_max > Some(2), "{usage:?}");

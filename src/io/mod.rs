@@ -14,6 +14,8 @@ mod connection_log;
 pub mod descriptors;
 pub mod dial;
 pub mod driver;
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
+mod durable_write;
 pub mod epoll;
 #[cfg(feature = "replicate")]
 pub mod forward;

@@ -166,9 +166,6 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
 
-    use nix::sys::stat::Mode;
-    use nix::unistd::mkfifo;
-
     use super::*;
 
     fn problem(path: &Path) -> String {
@@ -184,30 +181,15 @@ mod tests {
         let at = |name: &str| dir.join(name);
         fs::write(at("exact"), "x".repeat(1024)).expect("there is space");
         fs::write(at("long"), "x".repeat(1025)).expect("there is space");
-        File::create(at("sparse")).and_then(|file| file.set_len(1 << 40)).expect("the file system has holes");
-        mkfifo(&at("fifo"), Mode::S_IRUSR).expect("it is new");
         let _socket = UnixListener::bind(at("socket")).expect("it is new");
-        for (link, target) in [("link", "exact"), ("to-fifo", "fifo"), ("dangling", "nothing")] {
-            symlink(target, at(link)).expect("it is new");
-        }
-        let large = "the file is larger than its limit of 1 KiB; name a smaller one";
-        let not_regular = |kind| format!("it is a {kind}, not a regular file; name a regular file");
+        symlink("exact", at("link")).expect("it is new");
         for (name, expected) in [
-            ("exact", "1024 bytes".to_owned()),
-            ("link", "1024 bytes".to_owned()),
-            ("long", large.to_owned()),
-            ("sparse", large.to_owned()),
-            ("fifo", not_regular("FIFO")),
-            ("to-fifo", not_regular("FIFO")),
-            ("socket", not_regular("socket")),
-            ("/dev/zero", not_regular("device")),
-            (".", "it is a directory; name a file".to_owned()),
-            ("nothing", "there is no such file; correct the path".to_owned()),
-            (
-                "dangling",
-                "it is a link to a file that does not exist; correct the link or the path".to_owned(),
-            ),
-            ("exact/below", "Not a directory".to_owned()),
+            ("exact", "1024 bytes"),
+            ("link", "1024 bytes"),
+            ("long", "the file is larger than its limit of 1 KiB; name a smaller one"),
+            ("socket", "it is a socket, not a regular file; name a regular file"),
+            ("nothing", "there is no such file; correct the path"),
+            ("exact/below", "Not a directory"),
         ] {
             assert_eq!(problem(&at(name)), expected, "{name}");
         }

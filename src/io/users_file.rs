@@ -63,6 +63,10 @@ type Mistake = (Range<usize>, String);
 
 type Table<'a> = Spanned<DeValue<'a>>;
 
+fn mistake<T>(at: Range<usize>, problem: impl Into<String>) -> Result<T, Mistake> {
+    Err((at, problem.into()))
+}
+
 impl UsersFile {
     /// Reads the users in a file.
     ///
@@ -132,16 +136,12 @@ fn users_of(table: &DeTable<'_>) -> Result<Users, Mistake> {
                     check_unique(&users, &user, name.span())?;
                     users.push(user);
                     if users.len() > Users::MAX {
-                        let problem = format!("at most {} users are allowed", Users::MAX);
-                        return Err((name.span(), problem));
+                        return mistake(name.span(), format!("at most {} users are allowed", Users::MAX));
                     }
                 }
             }
             ("anonymous", _) => anonymous = fields_of(value, false)?.grants,
-            _ => {
-                let problem = "no such table: write [users.NAME] or [anonymous]".to_owned();
-                return Err((key.span(), problem));
-            }
+            _ => return mistake(key.span(), "no such table: write [users.NAME] or [anonymous]"),
         }
     }
     Ok(Users::new(users, anonymous))
@@ -149,24 +149,28 @@ fn users_of(table: &DeTable<'_>) -> Result<Users, Mistake> {
 
 /// Refuses a token of another user: it would be unclear who the client is.
 fn check_unique(users: &[User], user: &User, at: Range<usize>) -> Result<(), Mistake> {
-    let other = users.iter().find(|other| other.token.is_some() && other.token == user.token);
-    other.map_or(Ok(()), |other| {
-        Err((at, format!("this user has the token of user {other}: give each user its own")))
-    })
+    match users.iter().find(|other| other.token.is_some() && other.token == user.token) {
+        None => Ok(()),
+        Some(other) => {
+            mistake(at, format!("this user has the token of user {other}: give each user its own"))
+        }
+    }
 }
 
 fn user_of(at: Range<usize>, name: &str, table: &Table<'_>) -> Result<User, Mistake> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_word) {
-        let problem =
-            format!("the name of a user has 1 to {NAME_BYTES_MAX} characters of A-Z a-z 0-9 - _ . @");
-        return Err((at, problem));
+        return mistake(
+            at,
+            format!("the name of a user has 1 to {NAME_BYTES_MAX} characters of A-Z a-z 0-9 - _ . @"),
+        );
     }
     let mut user = fields_of(table, true)?;
     if user.token.is_none() && user.certificate.is_empty() {
-        let problem =
-            format!("user {name} cannot authenticate: give it a token, or the names of a certificate");
-        return Err((at, problem));
+        return mistake(
+            at,
+            format!("user {name} cannot authenticate: give it a token, or the names of a certificate"),
+        );
     }
     user.name = Some(name.into());
     Ok(user)
@@ -175,7 +179,7 @@ fn user_of(at: Range<usize>, name: &str, table: &Table<'_>) -> Result<User, Mist
 /// Reads the keys of a table. Only a user can have a token or a certificate.
 fn fields_of(table: &Table<'_>, is_user: bool) -> Result<User, Mistake> {
     let DeValue::Table(fields) = table.get_ref() else {
-        return Err((table.span(), "this must be a table, such as [users.mailer]".to_owned()));
+        return mistake(table.span(), "this must be a table, such as [users.mailer]");
     };
     let mut user = User::anonymous(Grants::default());
     for (key, value) in fields {

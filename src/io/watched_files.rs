@@ -3,6 +3,7 @@
 
 use std::fs::{self, Metadata};
 use std::io;
+use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -15,7 +16,7 @@ use super::bell::Bell;
 use super::certificate::{CertificateFiles, CertificateNames};
 use super::socket::text_of;
 use super::users_file::{UsersError, UsersFile};
-use crate::server::{Service, Users};
+use crate::server::{Certificate, Change, Service, Users};
 use crate::time::Time;
 
 /// How often the files are looked at: one stat(2) for each.
@@ -31,16 +32,15 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 /// each time, so a link that is replaced, as Kubernetes does it, is a change.
 #[derive(Debug, Default)]
 pub struct WatchedFiles {
-    files: Vec<WatchedFile>,
-    /// The files of the certificate, which are read together.
-    certificate: Option<(CertificateFiles, CertificateNames)>,
+    users: Option<WatchedFile>,
+    certificate: Option<WatchedCertificate>,
 }
 
 /// The event loop's end of the thread that looks at files. `I` is a certificate that was read.
 #[derive(Debug)]
 pub(super) struct FileWatch<I> {
     requests: SyncSender<Request>,
-    changes: Receiver<Change<I>>,
+    changes: Receiver<FileChange<I>>,
 }
 
 /// What the thread is to do.
@@ -54,25 +54,23 @@ enum Request {
 
 /// The content of files that have changed.
 #[derive(Debug)]
-enum Change<I> {
+enum FileChange<I> {
     Users(PathBuf, Result<Users, UsersError>),
     Certificate(Result<I, String>),
 }
 
-/// What a file is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WatchedKind {
-    /// The users of `--auth`.
-    Users,
-    /// A part of the certificate of TLS.
-    Certificate,
-}
-
 #[derive(Debug)]
 struct WatchedFile {
-    kind: WatchedKind,
     path: PathBuf,
     seen: Option<Identity>,
+}
+
+/// The files of a certificate, which are read together.
+#[derive(Debug)]
+struct WatchedCertificate {
+    files: CertificateFiles,
+    names: CertificateNames,
+    watched: Vec<WatchedFile>,
 }
 
 /// What differs between two versions of a file.
@@ -101,66 +99,73 @@ impl Identity {
 }
 
 impl WatchedFiles {
-    /// Adds a file that was read, and was this one.
-    pub fn add(&mut self, kind: WatchedKind, path: PathBuf, seen: Identity) {
-        self.files.push(WatchedFile { kind, path, seen: Some(seen) });
+    /// Adds the file of `--auth`, which was read and was this one.
+    pub fn add_users(&mut self, path: PathBuf, seen: Identity) {
+        self.users = Some(WatchedFile { path, seen: Some(seen) });
     }
 
     /// Adds the files of a certificate. They are read after this call, so that a change in between is not lost.
     pub fn add_certificate(&mut self, files: CertificateFiles, names: CertificateNames) {
-        self.files.extend(files.paths().map(|path| WatchedFile {
-            kind: WatchedKind::Certificate,
-            path: path.to_owned(),
-            seen: identity_at(path),
-        }));
-        self.certificate = Some((files, names));
+        let watched = |path: &Path| WatchedFile { path: path.to_owned(), seen: identity_at(path) };
+        let watched = files.paths().map(watched).collect();
+        self.certificate = Some(WatchedCertificate { files, names, watched });
     }
 
     /// Whether there are none.
     pub(super) const fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        self.users.is_none() && self.certificate.is_none()
     }
 
     /// Looks at all files, and reads those that have changed. One that is refused is read again when it changes again.
-    fn look<S: Service>(&mut self) -> Vec<Change<S::Identity>> {
+    fn look<I: Certificate>(&mut self) -> Vec<FileChange<I>> {
         let mut changes = Vec::new();
-        let mut is_certificate_new = false;
-        for file in &mut self.files {
-            let present = identity_at(&file.path);
-            if present != file.seen {
-                file.seen = present;
-                match file.kind {
-                    WatchedKind::Users => changes.push(Change::Users(file.path.clone(), file.read_users())),
-                    WatchedKind::Certificate => is_certificate_new = true,
-                }
-            }
+        if let Some(file) = &mut self.users
+            && file.has_changed()
+        {
+            changes.push(FileChange::Users(file.path.clone(), file.read_users()));
         }
-        if is_certificate_new {
-            changes.extend(self.read_certificate::<S>().map(Change::Certificate));
+        if let Some(certificate) = &mut self.certificate
+            && certificate.has_changed()
+        {
+            changes.push(FileChange::Certificate(certificate.read()));
         }
         changes
     }
+}
 
-    fn read_certificate<S: Service>(&mut self) -> Option<Result<S::Identity, String>> {
-        let (files, names) = self.certificate.as_ref()?;
+impl WatchedCertificate {
+    fn has_changed(&mut self) -> bool {
+        let mut has_changed = false;
+        for file in &mut self.watched {
+            has_changed |= file.has_changed();
+        }
+        has_changed
+    }
+
+    fn read<I: Certificate>(&mut self) -> Result<I, String> {
+        let Self { files, names, watched } = self;
         let read = files.read();
         if read.as_ref().is_err_and(|(_, error)| error.is_temporary()) {
-            let parts = self.files.iter_mut().filter(|file| file.kind == WatchedKind::Certificate);
-            parts.for_each(|file| file.seen = None);
+            watched.iter_mut().for_each(|file| file.seen = None);
         }
         if let Some(warning) = files.open_key() {
             warn!("{warning}");
         }
         let read = read.map_err(|(part, error)| (Some(part), error.to_string()));
-        let identity = read.and_then(|files| S::read_identity(&files));
-        Some(identity.map_err(|(part, problem)| match part {
+        read.and_then(|files| I::from_pem(&files)).map_err(|(part, problem)| match part {
             Some(part) => format!("{}: {problem}", names.of(part)),
             None => problem,
-        }))
+        })
     }
 }
 
 impl WatchedFile {
+    /// Whether it is another file than when it was last looked at.
+    fn has_changed(&mut self) -> bool {
+        let present = identity_at(&self.path);
+        mem::replace(&mut self.seen, present) != present
+    }
+
     fn read_users(&mut self) -> Result<Users, UsersError> {
         let read = UsersFile::read(&self.path);
         match &read {
@@ -182,13 +187,13 @@ pub(super) fn log_no_thread(error: &io::Error) {
     );
 }
 
-impl<I: Send + 'static> FileWatch<I> {
+impl<I: Certificate> FileWatch<I> {
     /// Starts the thread. It rings the bell when there is a change.
-    pub(super) fn start<S: Service<Identity = I>>(files: WatchedFiles, bell: Bell) -> io::Result<Self> {
+    pub(super) fn start(files: WatchedFiles, bell: Bell) -> io::Result<Self> {
         let (requests, queued) = mpsc::sync_channel(REQUESTS_MAX);
         // The thread waits until the event loop has taken a change.
         let (sender, changes) = mpsc::sync_channel(1);
-        let run = move || watch::<S>(files, &queued, &sender, &bell);
+        let run = move || watch(files, &queued, &sender, &bell);
         thread::Builder::new().name("files".to_owned()).spawn(run)?;
         Ok(Self { requests, changes })
     }
@@ -202,20 +207,22 @@ impl<I: Send + 'static> FileWatch<I> {
     pub(super) fn apply(&self, now: Time, service: &mut impl Service<Identity = I>) {
         while let Ok(change) = self.changes.try_recv() {
             match change {
-                Change::Users(path, Ok(users)) => {
+                FileChange::Users(path, Ok(users)) => {
                     info!("{}: the users have changed", path.display());
-                    if let Some(earlier) = service.replace_users(users) {
+                    if let Some(earlier) = service.change(now, Change::Users(Some(users))) {
                         let _ = self.requests.try_send(Request::Free(earlier));
                     }
                 }
-                Change::Users(path, Err(error)) => {
+                FileChange::Users(path, Err(error)) => {
                     warn!(
                         "the users stay as they were: {}: {error}. The file is read again when it changes",
                         path.display()
                     );
-                    service.users_refused();
+                    service.change(now, Change::Users(None));
                 }
-                Change::Certificate(identity) => service.replace_certificate(now, identity),
+                FileChange::Certificate(identity) => {
+                    service.change(now, Change::Certificate(identity));
+                }
             }
         }
     }
@@ -228,14 +235,14 @@ impl<I: Send + 'static> FileWatch<I> {
     }
 }
 
-fn watch<S: Service>(
+fn watch<I: Certificate>(
     mut files: WatchedFiles,
     requests: &Receiver<Request>,
-    changes: &SyncSender<Change<S::Identity>>,
+    changes: &SyncSender<FileChange<I>>,
     bell: &Bell,
 ) {
     loop {
-        for change in files.look::<S>() {
+        for change in files.look() {
             if changes.send(change).is_err() {
                 return;
             }
@@ -251,36 +258,4 @@ fn watch<S: Service>(
 
 fn identity_at(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().as_ref().map(Identity::of)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    fn identity(path: &std::path::Path) -> Identity {
-        Identity::of(&fs::metadata(path).expect("the file exists"))
-    }
-
-    #[test]
-    fn a_replaced_link_and_a_changed_file_are_changes() {
-        let dir = std::env::temp_dir().join(format!("beanring-watched-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).expect("a directory can be made");
-        let [one, two, link] = ["one", "two", "link"].map(|name| dir.join(name));
-        fs::write(&one, "1").expect("the file can be written");
-        fs::write(&two, "2").expect("the file can be written");
-        symlink(&one, &link).expect("the link can be made");
-        let first = identity(&link);
-        assert_eq!(first, identity(&one));
-        fs::remove_file(&link).expect("it exists");
-        symlink(&two, &link).expect("the link can be made");
-        let second = identity(&link);
-        assert_ne!(first, second);
-        fs::write(&two, "22").expect("the file can be written");
-        assert_ne!(second, identity(&link));
-        fs::remove_dir_all(&dir).expect("it exists");
-    }
 }

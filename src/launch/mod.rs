@@ -33,7 +33,7 @@ use crate::io::systemd::NotifySocket;
 use crate::io::users_file::TokenFile;
 use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
-use crate::io::watched_files::{Identity, WatchedFiles, WatchedKind};
+use crate::io::watched_files::{Identity, WatchedFiles};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
@@ -144,7 +144,7 @@ impl Prepared {
         let users = config.auth.as_deref().map(UsersFile::read).transpose();
         let users = users.map_err(|error| SettingError::about(&config.given.auth, error))?;
         if let Some((path, file)) = config.auth.as_ref().zip(users.as_ref()) {
-            watched_files.add(WatchedKind::Users, path.clone(), Identity::of(&file.metadata));
+            watched_files.add_users(path.clone(), Identity::of(&file.metadata));
         }
         let database = replicate::check(&config)?;
         let prewrites = config.wal.durability == Durability::Always;

@@ -1,6 +1,6 @@
 //! Everything that can happen to the server, and everything that it can request from a driver.
 
-use super::HandshakeFailure;
+use super::{HandshakeFailure, Peer};
 use crate::protocol::foreign::Foreign;
 use crate::time::Time;
 use crate::values::budget::Cost;
@@ -36,6 +36,11 @@ pub enum Event<'a> {
     },
     /// The connection is broken: nothing can be sent or received.
     HungUp { conn: ConnId },
+    /// A load balancer has told who the peer of an HTTP connection is. No input came before. The server may close another
+    /// connection for it.
+    Peer { conn: ConnId, peer: &'a Peer },
+    /// The peer has proved, by its certificate, that it has these names. No input came before.
+    Certified { conn: ConnId, names: &'a [String] },
     /// The driver has closed the connection after [`Effect::Close`], and no operation on its memory is in flight.
     Closed {
         /// The id is not used again.
@@ -45,7 +50,7 @@ pub enum Event<'a> {
     Drain,
     /// The process is to end (SIGTERM): the server syncs the job log.
     Stop,
-    /// The place of the job log has answered a [`Service::log_request`](super::Service::log_request).
+    /// The place of the job log has answered a [`Service::poll_log_request`](super::Service::poll_log_request).
     Log(LogReply),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
     OuterMemory(u64),
@@ -65,6 +70,7 @@ impl Event<'_> {
             Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::END,
             Self::Closed { .. } => Cost::CLOSE,
             Self::Log(_) => Cost::DISK,
+            Self::Peer { .. } | Self::Certified { .. } => Cost::STEP,
             Self::OuterMemory(_) | Self::SystemClock(_) | Self::Drain | Self::Stop => Cost::STEP,
         }
     }
@@ -79,6 +85,8 @@ impl Event<'_> {
             | Self::InputEnded { conn }
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
+            | Self::Peer { conn, .. }
+            | Self::Certified { conn, .. }
             | Self::Closed { conn } => Some(conn),
             Self::Drain | Self::Stop | Self::Log(_) | Self::OuterMemory(_) | Self::SystemClock(_) => None,
         }
@@ -99,10 +107,10 @@ pub enum Effect {
     Close(ConnId),
     /// Log what this client has done, with its address.
     LogClient(ConnId, ClientAct),
-    /// Begin the requests of [`Service::log_request`](super::Service::log_request), until it returns none.
+    /// Begin the requests of [`Service::poll_log_request`](super::Service::poll_log_request), until it returns none.
     Log,
-    /// The server cannot continue: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure) says why, or
-    /// [`Service::role`](super::Service::role) if the term of a leader has ended.
+    /// The server cannot continue: send what can be sent at once, and stop. The [`Status`](super::Status) says why: its failure, or its role if
+    /// the term of a leader has ended.
     Fail,
 }
 

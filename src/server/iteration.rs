@@ -128,6 +128,7 @@ impl Core {
             Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
             Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
             Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
+            Event::Peer { .. } | Event::Certified { .. } => unreachable!("the server has handled it"),
             Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) | Event::SystemClock(_) => {
                 unreachable!("they name no connection")
             }

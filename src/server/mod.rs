@@ -46,7 +46,10 @@ pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use replica::ServerRole;
 pub use rights::Need;
-pub use service::{CertificatePart, CertificatePem, IoVecs, Priced, Protocol, Service, handle};
+pub use service::{
+    Certificate, CertificatePart, CertificatePem, Change, ConnNames, Entry, IoVecs, Priced, Protocol,
+    Service, Status, handle,
+};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
 pub use users::{Grants, Pattern, Rights, User, Users};
@@ -62,6 +65,7 @@ use self::metrics::{Count, Counts, OuterCounts};
 use self::put_batch::Batches;
 use self::puts::Puts;
 use self::ready::Ready;
+use self::replica::Replica;
 use self::trace::Reporter;
 use crate::bodies::Bodies;
 use crate::protocol::foreign::Opening;
@@ -161,54 +165,16 @@ impl Server {
 impl Service for Server {
     type Identity = Infallible;
 
-    fn accept(&mut self, protocol: Protocol) -> ConnId {
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
         self.budget().charge_arrival(Cost::ACCEPT);
+        let Entry::Plain(peer) = entry else { unreachable!("TLS and headers are for a transport") };
         match protocol {
             Protocol::Beanstalk => self.open_client(),
-            Protocol::Http => self.open_http(),
+            Protocol::Http => self.open_http(peer, now),
         }
     }
 
-    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
-        if conn.is_http() {
-            self.admit_http(conn, peer, now);
-        }
-    }
-
-    fn account(&self) -> Rc<Account> {
-        Rc::clone(self.core.memory.account())
-    }
-
-    fn certified(&mut self, conn: ConnId, names: &[String]) {
-        self.access_by_certificate(conn, names);
-    }
-
-    fn replace_users(&mut self, users: Users) -> Option<Users> {
-        self.take_users(users)
-    }
-
-    fn users_refused(&mut self) {
-        self.core.access.reload_failures += 1;
-    }
-
-    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.core.outer_counts.show_driver(counts);
-    }
-
-    fn user_name(&self, conn: ConnId) -> Option<&str> {
-        self.connections.user(conn)?.name.as_deref()
-    }
-
-    fn number(&self, conn: ConnId) -> u64 {
-        self.connections.number(conn)
-    }
-
-    #[inline]
-    fn budget(&mut self) -> &mut Budget {
-        self.core.engine.budget()
-    }
-
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         // It alone is moved: the others would be copied.
         if matches!(event.event(), Event::Log(_)) {
             let Event::Log(reply) = event.into_event() else { unreachable!("it is one") };
@@ -224,6 +190,8 @@ impl Service for Server {
             Event::Log(_) => {}
             Event::OuterMemory(bytes) => core.memory.set_outer(bytes),
             Event::SystemClock(system) => self.take_system_time(system, now),
+            Event::Peer { conn, peer } => self.admit_http(conn, peer.clone(), now),
+            Event::Certified { conn, names } => self.access_by_certificate(conn, names),
             Event::Received { conn, .. }
             | Event::ReceivedDirect { conn, .. }
             | Event::InputEnding { conn }
@@ -244,11 +212,21 @@ impl Service for Server {
         self.deliver_notices(now);
     }
 
+    fn change(&mut self, _: Time, change: Change<Infallible>) -> Option<Users> {
+        match change {
+            Change::Counts(counts) => self.core.outer_counts.show_driver(counts),
+            Change::Users(Some(users)) => return self.take_users(users),
+            Change::Users(None) => self.core.access.reload_failures += 1,
+            Change::Certificate(_) | Change::LinkSecret(_) => {}
+        }
+        None
+    }
+
     fn turn(&mut self, now: Time) {
         self.iterate(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         self.core.effects.pop_front()
     }
 
@@ -271,7 +249,7 @@ impl Service for Server {
         }
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
         let request = self.core.log.next_request(&mut self.core.engine, now);
         let is_in_files = self.core.log.replica().is_none();
         if is_in_files && self.core.log.wal().is_some_and(|wal| wal.failure().is_some()) {
@@ -280,40 +258,29 @@ impl Service for Server {
         request
     }
 
-    fn is_draining(&self) -> bool {
-        self.core.puts.is_draining()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        let user = self.connections.user(conn).and_then(|user| user.name.as_deref());
+        ConnNames { number: self.connections.number(conn), peer: None, user }
     }
 
-    fn role(&self) -> ServerRole {
-        self.core.log.role()
-    }
-
-    fn leader_token(&self) -> Option<u64> {
-        self.core.log.replica()?.leader_token()
-    }
-
-    fn is_settled(&self) -> bool {
-        self.core.log.is_settled() && !self.core.can_release()
-    }
-
-    // docs/RUNBOOK.md lists these messages.
-    fn failure(&self) -> Option<String> {
-        let replica = self.core.log.replica();
-        if let Some(end) = replica.and_then(|replica| replica.end_without_database(&self.core.gate)) {
-            return Some(end);
+    fn status(&self) -> Status {
+        let Core { log, puts, .. } = &self.core;
+        Status {
+            role: log.role(),
+            leader_token: log.replica().and_then(Replica::leader_token),
+            is_draining: puts.is_draining(),
+            is_settled: log.is_settled() && !self.core.can_release(),
+            failure: self.core.failure(),
         }
-        let wal = self.core.log.wal()?;
-        let error = wal.failure()?;
-        let lost = match wal.durability() {
-            Durability::Always => "changes without a reply are lost",
-            Durability::Within(_) => {
-                "changes without a reply are lost, and with -f MS those since the last sync may be lost"
-            }
-            Durability::Never => {
-                "changes without a reply are lost, and with -F those that are not on disk yet may be lost"
-            }
-        };
-        Some(format!("cannot write the job log: {error}; {lost}"))
+    }
+
+    #[inline]
+    fn budget(&mut self) -> &mut Budget {
+        self.core.engine.budget()
+    }
+
+    fn account(&self) -> Rc<Account> {
+        Rc::clone(self.core.memory.account())
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {
@@ -410,6 +377,27 @@ impl Core {
         engine.keep_system_clock(&self.engine);
         self.engine = engine;
         self.prepare_engine();
+    }
+
+    /// Why the server cannot continue, if it cannot.
+    // docs/RUNBOOK.md lists these messages.
+    fn failure(&self) -> Option<String> {
+        let replica = self.log.replica();
+        if let Some(end) = replica.and_then(|replica| replica.end_without_database(&self.gate)) {
+            return Some(end);
+        }
+        let wal = self.log.wal()?;
+        let error = wal.failure()?;
+        let lost = match wal.durability() {
+            Durability::Always => "changes without a reply are lost",
+            Durability::Within(_) => {
+                "changes without a reply are lost, and with -f MS those since the last sync may be lost"
+            }
+            Durability::Never => {
+                "changes without a reply are lost, and with -F those that are not on disk yet may be lost"
+            }
+        };
+        Some(format!("cannot write the job log: {error}; {lost}"))
     }
 
     /// Charges for work that is not interrupted.

@@ -1,5 +1,6 @@
 //! The interface between a driver and a server.
 
+use std::convert::Infallible;
 use std::io::IoSlice;
 use std::rc::Rc;
 
@@ -43,6 +44,22 @@ pub struct CertificatePem {
     pub client_ca: Option<Vec<u8>>,
 }
 
+/// A certificate with its key that a service can use.
+pub trait Certificate: Sized + Send + 'static {
+    /// Reads a certificate from its files. A thread beside the event loop calls it, since it may take long.
+    ///
+    /// # Errors
+    /// The file that is wrong, and why.
+    fn from_pem(files: &CertificatePem) -> Result<Self, (Option<CertificatePart>, String)>;
+}
+
+/// The certificate of a service without TLS.
+impl Certificate for Infallible {
+    fn from_pem(_: &CertificatePem) -> Result<Self, (Option<CertificatePart>, String)> {
+        Err((None, "this server is without TLS".to_owned()))
+    }
+}
+
 /// An event whose price is paid. Only [`handle`] makes one.
 pub struct Priced<'a>(Event<'a>);
 
@@ -68,120 +85,115 @@ impl<'a> Priced<'a> {
 #[inline(always)]
 pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>) {
     service.budget().charge_arrival(event.cost());
-    service.take(now, Priced(event));
+    service.handle_event(now, Priced(event));
+}
+
+/// What an accepted connection begins with.
+pub enum Entry {
+    /// What its protocol says. The peer is shown for HTTP.
+    Plain(Option<Peer>),
+    /// A TLS handshake.
+    Tls(Peer),
+    /// A header of the PROXY protocol, and then perhaps a TLS handshake.
+    Proxied {
+        /// Whether there is a handshake.
+        has_tls: bool,
+        /// The load balancer.
+        balancer: Peer,
+    },
+    /// TLS with the key of the link, and in it a header of the PROXY protocol that shows the [secret](Change::LinkSecret): this standby
+    /// forwards a client.
+    Forwarded(Origin),
+}
+
+/// What a service learns that is neither about a connection nor about the job log. `I` is its [`Service::Identity`].
+pub enum Change<I> {
+    /// The driver begins, and counts here.
+    Counts(Rc<dyn DriverCounts>),
+    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn. None: it was
+    /// refused, and the users are the ones before.
+    Users(Option<Users>),
+    /// The files of the certificate have changed, or cannot be used for this reason.
+    Certificate(Result<I, String>),
+    /// The link to standbys has this secret from now on. None: this server is no leader, and refuses connections from standbys.
+    LinkSecret(Option<LinkSecret>),
+}
+
+/// What log lines call a connection.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ConnNames<'a> {
+    /// Its number. Connections are counted from 1, so no number is used twice, unlike the slot of a [`ConnId`].
+    pub number: u64,
+    /// Its peer, if a load balancer or a standby has told it.
+    pub peer: Option<&'a str>,
+    /// Its user, if the client has authenticated.
+    pub user: Option<&'a str>,
+}
+
+/// The state of a service that its driver acts on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Whether it serves clients, or why it does not.
+    pub role: ServerRole,
+    /// The token of the claim with which it leads, if it leads a replicated queue.
+    pub leader_token: Option<u64>,
+    /// Whether it is in drain mode.
+    pub is_draining: bool,
+    /// Whether everything that must be on disk at the end is there.
+    pub is_settled: bool,
+    /// Why it cannot continue, if it cannot. The end of a leader's term is no failure: the role tells it.
+    pub failure: Option<String>,
+}
+
+impl Default for Status {
+    /// The status of a service without a job log.
+    fn default() -> Self {
+        Self {
+            role: ServerRole::Serving,
+            leader_token: None,
+            is_draining: false,
+            is_settled: true,
+            failure: None,
+        }
+    }
 }
 
 /// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
 ///
-/// Inputs: [`accept`](Self::accept), [`handle`] and [`turn`](Self::turn). After each of
-/// them the driver carries out [`next_effect`](Self::next_effect) until there is none.
+/// Inputs: [`accept`](Self::accept), [`handle`], [`change`](Self::change) and [`turn`](Self::turn). After each of
+/// them the driver carries out [`poll_effect`](Self::poll_effect) until there is none.
 ///
 /// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
-/// [`log_request`](Self::log_request) what to ask the place of the job log next. The driver calls `turn` once per batch of events, and no later than
+/// [`poll_log_request`](Self::poll_log_request) what to ask the place of the job log next. The driver calls `turn` once per batch of events, and no later than
 /// [`next_deadline`](Self::next_deadline).
+///
+/// Getters: [`names`](Self::names) for log lines, and [`status`](Self::status).
 pub trait Service {
-    /// A certificate with its key that was read and can be used.
-    type Identity: Send + 'static
+    /// A certificate that [`change`](Self::change) takes.
+    type Identity: Certificate
     where
         Self: Sized;
 
-    /// Reads a certificate from its files. A thread beside the event loop calls it, since it may take long.
-    ///
-    /// # Errors
-    /// The file that is wrong, and why.
-    fn read_identity(_files: &CertificatePem) -> Result<Self::Identity, (Option<CertificatePart>, String)>
-    where
-        Self: Sized,
-    {
-        unreachable!("a service without TLS has no certificate")
-    }
-
-    /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
-    fn accept(&mut self, protocol: Protocol) -> ConnId;
-
-    /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
-    /// another connection for it.
-    fn set_peer(&mut self, _now: Time, _conn: ConnId, _peer: Peer) {}
-
-    /// An accepted connection begins with a header of the PROXY protocol, and then perhaps with a TLS handshake. A driver reports
-    /// it before any event of the connection, and for HTTP instead of [`set_peer`](Self::set_peer).
-    fn begin_proxied(&mut self, _now: Time, _conn: ConnId, _has_tls: bool, _balancer: Peer) {
-        unreachable!("a service without the PROXY protocol has no listener for it")
-    }
-
-    /// An accepted connection is from a standby, which forwards a client: over TLS with the key of the link, it begins with a header of
-    /// the PROXY protocol that shows the [secret](Self::set_link_secret). A driver reports it before any event of the connection.
-    fn begin_forwarded(&mut self, _now: Time, _conn: ConnId, _standby: Origin) {
-        unreachable!("a service without the PROXY protocol has no listener for standbys")
-    }
-
-    /// Sets the secret of the link to standbys from now on. None: this server is no leader, and refuses connections from standbys.
-    fn set_link_secret(&mut self, _secret: Option<LinkSecret>) {}
-
-    /// The token of the claim with which this server leads, if it leads a replicated queue.
-    fn leader_token(&self) -> Option<u64> {
-        None
-    }
-
-    /// The peer of a connection for log lines, if a load balancer or a standby has told it.
-    fn peer_name(&self, _conn: ConnId) -> Option<&str> {
-        None
-    }
-
-    /// The user of an open connection for log lines, if the client has authenticated.
-    fn user_name(&self, _conn: ConnId) -> Option<&str> {
-        None
-    }
-
-    /// An accepted connection begins with a TLS handshake. A driver reports it before any event of the connection.
-    fn begin_tls(&mut self, _now: Time, _conn: ConnId, _origin: Origin) {
-        unreachable!("a service without TLS has no listener with TLS")
-    }
-
-    /// The peer of an accepted connection has proved, by its certificate, that it has these names. Reported before any input of
-    /// the connection.
-    fn certified(&mut self, _conn: ConnId, _names: &[String]) {}
-
-    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn. Returns the users
-    /// of before, which take long to free.
-    fn replace_users(&mut self, _users: Users) -> Option<Users> {
-        None
-    }
-
-    /// The file of users has changed and was refused: the users are the ones before.
-    fn users_refused(&mut self) {}
-
-    /// The files of the certificate have changed, or cannot be used for this reason.
-    fn replace_certificate(&mut self, _now: Time, _identity: Result<Self::Identity, String>)
-    where
-        Self: Sized,
-    {
-    }
-
-    /// Shows the service what the driver counts, at its start.
-    fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}
-
-    /// The account of the memory that is kept for peers, for a driver and for a service around this one. By default it has no limit, and
-    /// nothing looks at it.
-    fn account(&self) -> Rc<Account> {
-        Rc::default()
-    }
-
-    /// The number of an open connection in log lines. Connections are counted from 1, so no number is used twice, unlike the
-    /// slot of a [`ConnId`].
-    fn number(&self, conn: ConnId) -> u64;
-
-    /// The counter of the work of the service, which is that of the innermost server.
-    fn budget(&mut self) -> &mut Budget;
+    /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by. The service may
+    /// close another connection for it.
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId;
 
     /// Does what an event leads to. Drivers call [`handle`].
-    fn take(&mut self, now: Time, event: Priced<'_>);
+    fn handle_event(&mut self, now: Time, event: Priced<'_>);
+
+    /// Takes a change. Returns the users of before if there are others now: they take long to free.
+    fn change(&mut self, _now: Time, _change: Change<Self::Identity>) -> Option<Users>
+    where
+        Self: Sized,
+    {
+        None
+    }
 
     /// Does a bounded amount of the work that is due or left over.
     fn turn(&mut self, now: Time);
 
     /// The next effect to carry out.
-    fn next_effect(&mut self) -> Option<Effect>;
+    fn poll_effect(&mut self) -> Option<Effect>;
 
     /// When [`turn`](Self::turn) must be called next if nothing else happens: at once while work is left. Valid after the effects
     /// are carried out, since a send may make work.
@@ -195,28 +207,25 @@ pub trait Service {
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
 
     /// The next request to the place of the job log, to be begun now. [`Event::Log`] reports how it ended.
-    fn log_request(&mut self, _now: Time) -> Option<LogRequest> {
+    fn poll_log_request(&mut self, _now: Time) -> Option<LogRequest> {
         None
     }
 
-    /// Whether the server is in drain mode.
-    fn is_draining(&self) -> bool {
-        false
+    /// The names of an open connection.
+    fn names(&self, conn: ConnId) -> ConnNames<'_>;
+
+    /// The present status.
+    fn status(&self) -> Status {
+        Status::default()
     }
 
-    /// Whether the server serves clients, or why it does not.
-    fn role(&self) -> ServerRole {
-        ServerRole::Serving
-    }
+    /// The counter of the work of the service, which is that of the innermost server.
+    fn budget(&mut self) -> &mut Budget;
 
-    /// Whether everything that must be on disk at the end is there.
-    fn is_settled(&self) -> bool {
-        true
-    }
-
-    /// Why the server cannot continue, if it cannot. The end of a leader's term is no failure: [`role`](Self::role) tells it.
-    fn failure(&self) -> Option<String> {
-        None
+    /// The account of the memory that is kept for peers, for a driver and for a service around this one. By default it has no limit, and
+    /// nothing looks at it.
+    fn account(&self) -> Rc<Account> {
+        Rc::default()
     }
 
     /// The memory of bodies, for a driver that registers the chunks of large ones with the kernel; `None` if there is none. The

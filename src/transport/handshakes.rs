@@ -62,7 +62,7 @@ impl<S: Service> Transport<S> {
             (None, Some(error)) => {
                 // Nothing of this client may reach the next one.
                 self.plaintext.clear();
-                debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
+                debug!(conn = self.server.names(conn).number, "the TLS handshake fails: {}", text_of(error));
                 let failure = failure_of(error);
                 return self.fail_because(conn, failure, reason_of(error).unwrap_or(failure.text()));
             }
@@ -85,7 +85,7 @@ impl<S: Service> Transport<S> {
         let TlsCounts { resumed_handshakes, full_handshakes, .. } = &*self.counts;
         increment(if is_resumed { resumed_handshakes } else { full_handshakes });
         if !names.is_empty() {
-            self.server.certified(conn, &names);
+            handle(&mut self.server, self.now, Event::Certified { conn, names: &names });
         }
     }
 

@@ -14,7 +14,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use super::chain::OnePath;
 use super::keys::{Checks, KeyKind};
-use crate::server::{CertificatePart, CertificatePem};
+use crate::server::{self, CertificatePart, CertificatePem};
 use crate::time::Time;
 
 /// A certificate with its key, ready to be used.
@@ -170,6 +170,12 @@ fn roots(pem: &[u8], has_authority: &mut bool) -> Result<RootCertStore, Identity
         roots.add(certificate).map_err(|error| IdentityError::Authority(error.to_string()))?;
     }
     Ok(roots)
+}
+
+impl server::Certificate for Identity {
+    fn from_pem(files: &CertificatePem) -> Result<Self, (Option<CertificatePart>, String)> {
+        Self::read(files).map_err(|error| (error.part(), error.to_string()))
+    }
 }
 
 impl IdentityError {

@@ -21,8 +21,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use super::{Identity, Transport};
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePart, CertificatePem, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, ServerRole,
-    Service, TlsCounts, Users, handle,
+    Change, ConnNames, Effect, Entry, Event, Priced, Protocol, Service, Status, TlsCounts, Users, handle,
 };
 use crate::time::Time;
 use crate::values::account::Account;
@@ -59,101 +58,41 @@ impl<S: Service> Link<S> {
 impl<S: Service> Service for Link<S> {
     type Identity = Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<Identity, (Option<CertificatePart>, String)> {
-        Transport::<S>::read_identity(files)
-    }
-
-    fn accept(&mut self, protocol: Protocol) -> ConnId {
-        self.inner().accept(protocol)
-    }
-
-    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
-        self.inner().set_peer(now, conn, peer);
-    }
-
-    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {
-        self.inner().begin_proxied(now, conn, has_tls, balancer);
-    }
-
-    fn begin_forwarded(&mut self, now: Time, conn: ConnId, standby: Origin) {
-        self.inner().begin_forwarded(now, conn, standby);
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
+        let Entry::Forwarded(standby) = entry else { return self.inner().accept(now, protocol, entry) };
+        let conn = self.inner().accept(now, protocol, entry);
         if self.0.identity.is_some() {
-            self.0.begin_tls(now, conn, standby);
+            self.0.now = now;
+            self.0.begin_tls(conn, standby);
         } else {
             // It does not lead.
             handle(self.inner(), now, Event::HungUp { conn });
         }
-    }
-
-    fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
-        self.0.identity = secret.map(|secret| Identity::of_key(leader_config(secret)));
-        self.inner().set_link_secret(secret);
-    }
-
-    fn leader_token(&self) -> Option<u64> {
-        self.0.server.leader_token()
-    }
-
-    fn peer_name(&self, conn: ConnId) -> Option<&str> {
-        self.0.server.peer_name(conn)
-    }
-
-    fn user_name(&self, conn: ConnId) -> Option<&str> {
-        self.0.server.user_name(conn)
-    }
-
-    fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
-        self.inner().begin_tls(now, conn, origin);
-    }
-
-    fn account(&self) -> Rc<Account> {
-        self.0.account()
-    }
-
-    fn certified(&mut self, conn: ConnId, names: &[String]) {
-        self.inner().certified(conn, names);
-    }
-
-    fn replace_users(&mut self, users: Users) -> Option<Users> {
-        self.inner().replace_users(users)
-    }
-
-    fn users_refused(&mut self) {
-        self.inner().users_refused();
-    }
-
-    fn replace_certificate(&mut self, now: Time, identity: Result<Identity, String>) {
-        self.inner().replace_certificate(now, identity);
-    }
-
-    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.inner().show_counts(counts);
-    }
-
-    fn number(&self, conn: ConnId) -> u64 {
-        self.0.server.number(conn)
+        conn
     }
 
     #[inline]
-    fn budget(&mut self) -> &mut Budget {
-        self.inner().budget()
-    }
-
-    #[inline]
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         if self.is_unused() && !matches!(event.event(), Event::OuterMemory(_)) {
-            self.inner().take(now, event);
+            self.inner().handle_event(now, event);
         } else {
-            self.0.take(now, event);
+            self.0.handle_event(now, event);
         }
+    }
+
+    fn change(&mut self, now: Time, change: Change<Identity>) -> Option<Users> {
+        if let Change::LinkSecret(secret) = &change {
+            self.0.identity = secret.map(|secret| Identity::of_key(leader_config(secret)));
+        }
+        self.inner().change(now, change)
     }
 
     fn turn(&mut self, now: Time) {
         self.0.turn(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
-        self.0.next_effect()
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.0.poll_effect()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -168,24 +107,25 @@ impl<S: Service> Service for Link<S> {
         self.0.outgoing(conn, slices);
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.inner().log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.inner().poll_log_request(now)
     }
 
-    fn role(&self) -> ServerRole {
-        self.0.server.role()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        self.0.server.names(conn)
     }
 
-    fn is_draining(&self) -> bool {
-        self.0.server.is_draining()
+    fn status(&self) -> Status {
+        self.0.server.status()
     }
 
-    fn is_settled(&self) -> bool {
-        self.0.server.is_settled()
+    #[inline]
+    fn budget(&mut self) -> &mut Budget {
+        self.inner().budget()
     }
 
-    fn failure(&self) -> Option<String> {
-        self.0.server.failure()
+    fn account(&self) -> Rc<Account> {
+        self.0.account()
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {

@@ -26,13 +26,13 @@ use std::rc::Rc;
 use tracing::warn;
 
 pub use self::identity::{Identity, IdentityError};
-use self::proxy::Proxied;
+use self::proxy::{Proxied, Sender};
 use self::session::{Phase, Session};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePart, CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs,
-    Origin, Peer, Priced, Protocol, ServerRole, Service, TlsCounts, Users, handle,
+    Change, ClosingWatch, ConnNames, Effect, Entry, Event, HandshakeFailure, IoVecs, Origin, Priced,
+    Protocol, Service, Status, TlsCounts, Users, handle,
 };
 use crate::time::{Span, Time};
 use crate::values::account::{Account, Held};
@@ -140,6 +140,21 @@ impl<S: Service> Transport<S> {
     /// The server, to be changed.
     pub const fn server_mut(&mut self) -> &mut S {
         &mut self.server
+    }
+
+    /// Expects a TLS handshake before anything else of a connection.
+    fn begin_tls(&mut self, conn: ConnId, origin: Origin) {
+        if let Some(surplus) = self.sessions.surplus(origin) {
+            self.fail(surplus, HandshakeFailure::Surplus);
+        }
+        let identity = self.identity.as_ref().expect("a listener with TLS has a certificate");
+        match Session::new(conn, identity) {
+            Ok(session) => self.sessions.insert(session, origin, self.now, &self.counts),
+            Err(error) => {
+                warn!("cannot begin a TLS connection: {error}");
+                handle(&mut self.server, self.now, Event::HungUp { conn });
+            }
+        }
     }
 
     fn handle_session(&mut self, conn: ConnId, event: &Event<'_>) {
@@ -278,89 +293,31 @@ impl<S: Service> Transport<S> {
 impl<S: Service> Service for Transport<S> {
     type Identity = Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<Identity, (Option<CertificatePart>, String)> {
-        Identity::read(files).map_err(|error| (error.part(), error.to_string()))
-    }
-
-    fn accept(&mut self, protocol: Protocol) -> ConnId {
-        self.server.accept(protocol)
-    }
-
-    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
         self.now = now;
-        self.expect_header(conn, has_tls, balancer);
-    }
-
-    fn begin_forwarded(&mut self, now: Time, conn: ConnId, standby: Origin) {
-        self.now = now;
-        self.expect_hop(conn, standby);
-    }
-
-    fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
-        self.link_secret = secret;
-    }
-
-    fn leader_token(&self) -> Option<u64> {
-        self.server.leader_token()
-    }
-
-    fn peer_name(&self, conn: ConnId) -> Option<&str> {
-        self.proxied.name(conn)
-    }
-
-    fn user_name(&self, conn: ConnId) -> Option<&str> {
-        self.server.user_name(conn)
-    }
-
-    fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
-        self.now = now;
-        if let Some(surplus) = self.sessions.surplus(origin) {
-            self.fail(surplus, HandshakeFailure::Surplus);
-        }
-        let identity = self.identity.as_ref().expect("a listener with TLS has a certificate");
-        match Session::new(conn, identity) {
-            Ok(session) => self.sessions.insert(session, origin, now, &self.counts),
-            Err(error) => {
-                warn!("cannot begin a TLS connection: {error}");
-                handle(&mut self.server, now, Event::HungUp { conn });
+        let mut accept = |peer| self.server.accept(now, protocol, Entry::Plain(peer));
+        match entry {
+            Entry::Plain(peer) => accept(peer),
+            Entry::Tls(peer) => {
+                let origin = peer.origin;
+                let conn = accept(Some(peer));
+                self.begin_tls(conn, origin);
+                conn
+            }
+            Entry::Proxied { has_tls, balancer } => {
+                let conn = accept(None);
+                self.expect(conn, Sender::Balancer { has_tls, peer: balancer });
+                conn
+            }
+            Entry::Forwarded(standby) => {
+                let conn = accept(None);
+                self.expect(conn, Sender::Standby(standby));
+                conn
             }
         }
     }
 
-    fn account(&self) -> Rc<Account> {
-        Rc::clone(&self.account)
-    }
-
-    fn certified(&mut self, conn: ConnId, names: &[String]) {
-        self.server.certified(conn, names);
-    }
-
-    fn replace_users(&mut self, users: Users) -> Option<Users> {
-        self.server.replace_users(users)
-    }
-
-    fn users_refused(&mut self) {
-        self.server.users_refused();
-    }
-
-    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
-        self.server.set_peer(now, conn, peer);
-    }
-
-    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.server.show_counts(counts);
-    }
-
-    fn number(&self, conn: ConnId) -> u64 {
-        self.server.number(conn)
-    }
-
-    #[inline]
-    fn budget(&mut self) -> &mut Budget {
-        self.server.budget()
-    }
-
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
         match event.event().conn() {
             Some(conn) if self.sessions.has(conn) => self.handle_session(conn, event.event()),
@@ -370,7 +327,22 @@ impl<S: Service> Service for Transport<S> {
                     self.proxied.remove(conn);
                     self.count_headers();
                 }
-                self.server.take(now, event);
+                self.server.handle_event(now, event);
+            }
+        }
+    }
+
+    fn change(&mut self, now: Time, change: Change<Identity>) -> Option<Users> {
+        match change {
+            Change::Counts(counts) => self.server.change(now, Change::Counts(counts)),
+            Change::Users(users) => self.server.change(now, Change::Users(users)),
+            Change::Certificate(identity) => {
+                self.renew_identity(now, identity);
+                None
+            }
+            Change::LinkSecret(secret) => {
+                self.link_secret = secret;
+                None
             }
         }
     }
@@ -389,13 +361,13 @@ impl<S: Service> Service for Transport<S> {
         self.server.turn(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         // Bounded by Budget::is_full: the effects of one event, and encryption until an iteration is full.
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);
             }
-            if let Some(effect) = self.server.next_effect() {
+            if let Some(effect) = self.server.poll_effect() {
                 if self.sessions.is_empty() {
                     return Some(effect);
                 }
@@ -448,31 +420,30 @@ impl<S: Service> Service for Transport<S> {
         slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.server.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.poll_log_request(now)
     }
 
-    fn role(&self) -> ServerRole {
-        self.server.role()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        let names = self.server.names(conn);
+        ConnNames { peer: self.proxied.name(conn).or(names.peer), ..names }
     }
 
-    fn is_draining(&self) -> bool {
-        self.server.is_draining()
+    fn status(&self) -> Status {
+        let status = self.server.status();
+        Status { is_settled: status.is_settled && self.ready.is_empty(), ..status }
     }
 
-    fn is_settled(&self) -> bool {
-        self.server.is_settled() && self.ready.is_empty()
+    #[inline]
+    fn budget(&mut self) -> &mut Budget {
+        self.server.budget()
     }
 
-    fn failure(&self) -> Option<String> {
-        self.server.failure()
+    fn account(&self) -> Rc<Account> {
+        Rc::clone(&self.account)
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {
         self.server.body_memory()
-    }
-
-    fn replace_certificate(&mut self, now: Time, identity: Result<Identity, String>) {
-        self.renew_identity(now, identity);
     }
 }

@@ -49,7 +49,7 @@ struct Unfinished {
 }
 
 /// The sender of a header.
-enum Sender {
+pub(super) enum Sender {
     Balancer {
         /// TLS begins after the header.
         has_tls: bool,
@@ -162,17 +162,8 @@ impl Proxied {
 }
 
 impl<S: Service> Transport<S> {
-    /// Expects a header of a load balancer before anything else of a connection.
-    pub(super) fn expect_header(&mut self, conn: ConnId, has_tls: bool, balancer: Peer) {
-        self.expect(conn, Sender::Balancer { has_tls, peer: balancer });
-    }
-
-    /// Expects a header of a standby before anything else of a connection.
-    pub(super) fn expect_hop(&mut self, conn: ConnId, standby: Origin) {
-        self.expect(conn, Sender::Standby(standby));
-    }
-
-    fn expect(&mut self, conn: ConnId, sender: Sender) {
+    /// Expects a header of this sender before anything else of a connection.
+    pub(super) fn expect(&mut self, conn: ConnId, sender: Sender) {
         let origin = sender.origin();
         if let Some(surplus) = self.proxied.shares(&sender).surplus(origin) {
             self.refuse_header(surplus);
@@ -248,7 +239,7 @@ impl<S: Service> Transport<S> {
         let Unfinished { received, sender, .. } =
             self.proxied.finish(conn).expect("the header was not complete");
         if let Some(client) = &client {
-            let number = self.server.number(conn);
+            let number = self.server.names(conn).number;
             if is_hop {
                 debug!(conn = number, peer = client.name, "forwarded by a standby");
             } else {
@@ -261,7 +252,8 @@ impl<S: Service> Transport<S> {
         let has_tls = match (sender, inbound) {
             (Sender::Balancer { has_tls, peer }, _) => {
                 if conn.is_http() {
-                    self.server.set_peer(self.now, conn, client.unwrap_or(peer));
+                    let peer = &client.unwrap_or(peer);
+                    handle(&mut self.server, self.now, Event::Peer { conn, peer });
                 }
                 has_tls
             }
@@ -271,13 +263,13 @@ impl<S: Service> Transport<S> {
             }
             (Sender::Standby(_), Some(Inbound { has_tls, is_proxied: true, .. })) => {
                 let balancer = client.unwrap_or_else(Peer::unknown);
-                self.expect_header(conn, has_tls, Peer { origin, ..balancer });
+                self.expect(conn, Sender::Balancer { has_tls, peer: Peer { origin, ..balancer } });
                 false
             }
             (Sender::Standby(_), inbound) => inbound.is_some_and(|inbound| inbound.has_tls),
         };
         if has_tls {
-            self.begin_tls(self.now, conn, origin);
+            self.begin_tls(conn, origin);
         }
         if bytes < received.len() {
             self.handle(self.now, Event::Received { conn, bytes: &received[bytes..] });

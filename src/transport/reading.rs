@@ -89,7 +89,7 @@ impl<S: Service> Transport<S> {
             self.plaintext.clear();
         }
         if let Some(error) = &progress.error {
-            debug!(conn = self.server.number(conn), "TLS ends: {}", text_of(error));
+            debug!(conn = self.server.names(conn).number, "TLS ends: {}", text_of(error));
         }
         let session = self.sessions.get(conn);
         session.is_failing = progress.error.is_some();
@@ -172,7 +172,7 @@ impl<S: Service> Transport<S> {
                 // Now, so that no more connections end than must.
                 session.forget_input();
                 debug!(
-                    conn = self.server.number(conn),
+                    conn = self.server.names(conn).number,
                     "TLS ends: a record or handshake message takes too long"
                 );
                 self.break_off(conn);

@@ -81,7 +81,7 @@ impl<S: Service> Transport<S> {
         let is_stuck = session.outgoing.len() > 0 && session.sent_at + STUCK_TIME <= self.now;
         session.is_broken |= session.has_output && is_stuck;
         if session.can_encrypt() && session.close_notify().is_err() {
-            debug!(conn = self.server.number(conn), "TLS ends without close_notify, after an error");
+            debug!(conn = self.server.names(conn).number, "TLS ends without close_notify, after an error");
         }
         session.phase = Phase::Closing;
         self.closing.add(self.now);

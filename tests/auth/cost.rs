@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use beanring::io::driver::Driver;
 use beanring::io::users_file::UsersFile;
-use beanring::io::watched_files::{Identity, WatchedFiles, WatchedKind};
+use beanring::io::watched_files::{Identity, WatchedFiles};
 use beanring::server::{Config, Users};
 use beanring_testkit::client::Client;
 use beanring_testkit::config::config;
@@ -96,7 +96,7 @@ fn a_change_of_all_users_takes_no_time() {
         secret(&path, &all_users(&tubes('a')));
         let read = UsersFile::read(&path).unwrap_or_else(|error| panic!("{error}"));
         let mut files = WatchedFiles::default();
-        files.add(WatchedKind::Users, path.clone(), Identity::of(&read.metadata));
+        files.add_users(path.clone(), Identity::of(&read.metadata));
         let config = Config { users: Some(read.users), ..config(65_535) };
         let server = MeasuredServer::watching(io, config, files);
         let mut clients: Vec<Client> = (0..Users::MAX)

@@ -10,7 +10,8 @@ use beanring::io::driver::Driver;
 use beanring::io::socket::ListenerKind;
 use beanring::io::users_file;
 use beanring::io::watched_files::WatchedFiles;
-use beanring::server::{Config, Protocol, Server, Service, TlsCounts, Users};
+use beanring::server::{Change, Config, Protocol, Server, Service, TlsCounts, Users};
+use beanring::time::Time;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
 use beanring::transport::link::{Link, standby_config};
 use beanring::transport::{Identity, Transport};
@@ -107,7 +108,7 @@ impl Door {
             server.show_tls(counts.clone());
             let certificate = certificate.unwrap_or_else(|| identity().0);
             let mut link = Link::new(Transport::new(server, Some(certificate), counts));
-            link.set_link_secret(Some(SECRET));
+            link.change(Time::ZERO, Change::LinkSecret(Some(SECRET)));
             link
         })
     }

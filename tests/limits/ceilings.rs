@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
-use beanring::server::{Config, Event, Protocol, Server, Service};
+use beanring::server::{Config, Entry, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 use beanring::values::limits::{JOB_BYTES_DEFAULT, RECEIVE_DIRECT_BYTES_MAX};
@@ -183,7 +183,8 @@ fn unfinished_batches_stay_below_the_memory_limit() {
 fn bodies_that_arrive_in_one_iteration_do_not_take_the_place_of_refused_ones_twice() {
     const LIMIT: u64 = 32 * MIB as u64;
     let mut server = Server::new(Config { max_memory_bytes: Some(LIMIT), ..config(100_000_000) });
-    let conns: Vec<ConnId> = (0..60).map(|_| server.accept(Protocol::Beanstalk)).collect();
+    let conns: Vec<ConnId> =
+        (0..60).map(|_| server.accept(Time::ZERO, Protocol::Beanstalk, Entry::Plain(None))).collect();
     for &conn in &conns {
         let bytes = b"put 0 0 60 8000000\r\n";
         server.handle(Time::ZERO, Event::Received { conn, bytes });
@@ -193,7 +194,7 @@ fn bodies_that_arrive_in_one_iteration_do_not_take_the_place_of_refused_ones_twi
     for _ in 0..8 {
         for &conn in &conns {
             server.handle(Time::ZERO, Event::Received { conn, bytes: &piece });
-            while server.next_effect().is_some() {}
+            while server.poll_effect().is_some() {}
             highest = highest.max(server.memory_bytes());
             if server.budget().is_full() {
                 // As any driver does.

@@ -192,7 +192,7 @@ fn a_stop_while_a_write_is_stalled() {
         stop(&mut server);
         assert!(server.has_failed, "{mode:?}");
         assert_eq!(server.replies(client), "INTERNAL_ERROR\r\n", "{mode:?}");
-        let message = server.server.failure().expect("it has failed");
+        let message = server.server.status().failure.expect("it has failed");
         let more = match mode {
             Durability::Always => "changes without a reply are lost",
             Durability::Within(_) => "with -f MS those since the last sync may be lost",
@@ -220,7 +220,7 @@ fn a_stop_while_a_write_is_stalled() {
         let (mut server, client) = stalled(mode);
         server.server.handle(server.now, Event::Stop);
         free_space(&mut server);
-        assert!(!server.has_failed && server.server.is_settled(), "{mode:?}");
+        assert!(!server.has_failed && server.server.status().is_settled, "{mode:?}");
         assert_eq!(server.replies(client), "DELETED\r\n", "{mode:?}");
     }
 }
@@ -303,10 +303,10 @@ fn the_next_write_begins_before_replies_leave() {
     end_operation(&mut server);
     assert!(!server.disk.is_busy(), "the second put waits for the write of the first");
     let (now, server) = (server.now, &mut server.server);
-    assert!(matches!(server.next_effect(), Some(Effect::Log)));
-    assert!(matches!(server.log_request(now), Some(LogRequest::Files(DiskOperation::Write { .. }))));
-    let Some(Effect::Send(conn)) = server.next_effect() else { panic!("no reply") };
-    assert_eq!(server.number(conn), 1, "the first client gets it");
+    assert!(matches!(server.poll_effect(), Some(Effect::Log)));
+    assert!(matches!(server.poll_log_request(now), Some(LogRequest::Files(DiskOperation::Write { .. }))));
+    let Some(Effect::Send(conn)) = server.poll_effect() else { panic!("no reply") };
+    assert_eq!(server.names(conn).number, 1, "the first client gets it");
 }
 
 /// The kernel accepts a write and finds no space for it later. It reports that once, and may drop the data, so a repeated sync
@@ -324,7 +324,7 @@ fn out_of_space_in_a_sync_is_a_failure_and_no_full_disk() {
         server.pass(Span::from_millis(100));
         assert!(server.has_failed, "{seed}: the server ends");
         assert_eq!(server.disk.refused_writes, 0, "{seed}: no write was refused");
-        causes.push(server.server.failure().expect("it has failed"));
+        causes.push(server.server.status().failure.expect("it has failed"));
     }
     for cause in ["No space left on device", "Input/output error"] {
         assert!(causes.iter().any(|text| text.contains(cause)), "{causes:?}");

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use beanring::server::{Effect, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Effect, Entry, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::transport::{HANDSHAKE_TIME, Transport};
 use beanring::values::ids::ConnId;
@@ -153,11 +153,10 @@ fn transport() -> (Transport<Server>, &'static ClientConfig) {
 
 /// Has a client connect and finish its handshake. Returns its connection, and what seals its records.
 fn shake_hands(transport: &mut Transport<Server>, config: &ClientConfig) -> (ConnId, Sealer) {
-    let conn = transport.accept(Protocol::Beanstalk);
-    transport.begin_tls(START, conn, Peer::unknown().origin);
+    let conn = transport.accept(START, Protocol::Beanstalk, Entry::Tls(Peer::unknown()));
     let mut forger = Forger::new(config);
     transport.handle(START, Event::Received { conn, bytes: &forger.output() });
-    while transport.next_effect().is_some() {}
+    while transport.poll_effect().is_some() {}
     let bytes = VecDeque::from(outgoing(transport, conn));
     transport.handle(START, Event::Sent { conn, bytes: bytes.len() });
     let mut flight = forger.flight(bytes);
@@ -173,7 +172,7 @@ fn iterate(transport: &mut Transport<Server>, now: Time, conns: &[ConnId]) -> (V
     let (mut closed, mut sent) = (Vec::new(), 0);
     transport.turn(now);
     loop {
-        while let Some(effect) = transport.next_effect() {
+        while let Some(effect) = transport.poll_effect() {
             closed.extend(if let Effect::Close(conn) = effect { Some(conn) } else { None });
         }
         let before = sent;
@@ -342,7 +341,7 @@ fn flood(name: &str, mut record: impl FnMut(&mut Sealer, usize) -> Vec<u8>) -> u
             && let Some((conn, bytes)) = input.pop_front()
         {
             transport.handle(START, Event::Received { conn, bytes: &bytes });
-            while transport.next_effect().is_some() {}
+            while transport.poll_effect().is_some() {}
         }
         sent += iterate(&mut transport, START, &conns).1;
         longest = longest.max(thread_cpu_time() - begun);
@@ -395,7 +394,7 @@ fn a_connection_that_lacks_the_end_of_a_record_is_not_paused() {
     open.transport.handle(open.now, Event::Received { conn: open.conn, bytes: first });
     let mut pauses = Vec::new();
     while open.transport.next_deadline() == Some(Time::ZERO) {
-        while let Some(effect) = open.transport.next_effect() {
+        while let Some(effect) = open.transport.poll_effect() {
             pauses.extend(matches!(effect, Effect::Pause(_) | Effect::Resume(_)).then_some(effect));
         }
         open.transport.turn(open.now);
@@ -411,7 +410,7 @@ fn a_connection_that_lacks_the_end_of_a_record_is_not_paused() {
 
 /// Closes what the server wants closed.
 fn close(transport: &mut Transport<Server>) {
-    while let Some(effect) = transport.next_effect() {
+    while let Some(effect) = transport.poll_effect() {
         if let Effect::Close(conn) = effect {
             transport.handle(START, Event::Closed { conn });
         }
@@ -422,11 +421,8 @@ fn close(transport: &mut Transport<Server>) {
 #[test]
 fn handshakes_that_wait_for_their_turn_leave_nothing_behind() {
     let (mut transport, _) = transport();
-    let connections = [(); 3].map(|()| {
-        let conn = transport.accept(Protocol::Beanstalk);
-        transport.begin_tls(START, conn, Peer::unknown().origin);
-        conn
-    });
+    let connections =
+        [(); 3].map(|()| transport.accept(START, Protocol::Beanstalk, Entry::Tls(Peer::unknown())));
     // The beginning of a ClientHello: one has its turn at once, and the others wait.
     for conn in connections {
         transport.handle(START, Event::Received { conn, bytes: b"\x16\x03\x01\x02\x00\x01" });

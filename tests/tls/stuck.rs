@@ -4,7 +4,7 @@ use std::io::Read;
 use std::rc::Rc;
 
 use beanring::io::users_file;
-use beanring::server::{Config, Effect, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Change, Config, Effect, Entry, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::values::ids::ConnId;
@@ -34,8 +34,8 @@ impl Place {
         let (identity, clients) = identity();
         let server = Server::new(Config { users, ..config(60_000) });
         let mut transport = Transport::new(server, Some(identity), Rc::default());
-        let (now, conn) = (Time::ZERO + Span::from_secs(1), transport.accept(Protocol::Beanstalk));
-        transport.begin_tls(now, conn, Peer::unknown().origin);
+        let now = Time::ZERO + Span::from_secs(1);
+        let conn = transport.accept(now, Protocol::Beanstalk, Entry::Tls(Peer::unknown()));
         let mut place = Self { transport, now, conn, tls: client(&clients), is_closed: false, read: 0 };
         while place.tls.is_handshaking() {
             place.say(b"");
@@ -73,7 +73,7 @@ impl Place {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             self.is_closed |= effect == Effect::Close(self.conn);
         }
     }
@@ -108,7 +108,8 @@ fn a_client_that_does_not_read_is_closed() {
         place.say(b"auth one-one-one-one-one\r\n");
         ask_for_much(&mut place, times);
         if is_user_gone {
-            place.transport.replace_users(users_file::parse("").expect("nobody is valid"));
+            let nobody = users_file::parse("").expect("nobody is valid");
+            place.transport.change(place.now, Change::Users(Some(nobody)));
             place.pass(Span::ZERO);
         } else {
             place.say(b"quit\r\n");

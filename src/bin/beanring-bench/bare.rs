@@ -14,7 +14,7 @@ use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::io::watched_files::WatchedFiles;
-use beanring::server::{Effect, Event, Priced, Protocol, Service};
+use beanring::server::{ConnNames, Effect, Entry, Event, Priced, Protocol, Service};
 use beanring::time::Time;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
@@ -85,25 +85,26 @@ struct Session {
 impl Service for Bare {
     type Identity = Infallible;
 
-    fn accept(&mut self, _: Protocol) -> ConnId {
+    fn accept(&mut self, _: Time, _: Protocol, _: Entry) -> ConnId {
         self.generation += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sessions.push(Session::default());
             self.sessions.len() as u32 - 1
         });
-        self.sessions[slot as usize] = Session { generation: self.generation, ..Session::default() };
-        ConnId { slot, generation: self.generation }
+        let conn = ConnId::client(slot, self.generation);
+        self.sessions[slot as usize] = Session { generation: conn.generation, ..Session::default() };
+        conn
     }
 
-    fn number(&self, conn: ConnId) -> u64 {
-        conn.to_u64()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        ConnNames { number: conn.to_u64(), ..ConnNames::default() }
     }
 
     fn budget(&mut self) -> &mut Budget {
         &mut self.budget
     }
 
-    fn take(&mut self, _: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, _: Time, event: Priced<'_>) {
         match event.into_event() {
             Event::Received { conn, bytes } => self.received(conn, bytes),
             Event::Sent { conn, bytes } => self.session(conn).sent += bytes,
@@ -115,6 +116,8 @@ impl Service for Bare {
             Event::Closed { conn } => self.free.push(conn.slot),
             Event::ReceivedDirect { .. }
             | Event::InputEnding { .. }
+            | Event::Peer { .. }
+            | Event::Certified { .. }
             | Event::Stop
             | Event::Log(_)
             | Event::OuterMemory(_)
@@ -127,7 +130,7 @@ impl Service for Bare {
         self.budget.begin_iteration();
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop()
     }
 
@@ -262,11 +265,11 @@ mod tests {
     /// Returns the stand-in's replies to the pieces.
     fn answers(pieces: &[&str]) -> String {
         let mut bare = Bare::default();
-        let conn = bare.accept(Protocol::Beanstalk);
+        let conn = bare.accept(Time::ZERO, Protocol::Beanstalk, Entry::Plain(None));
         let mut all = Vec::new();
         for piece in pieces {
             handle(&mut bare, Time::ZERO, Event::Received { conn, bytes: piece.as_bytes() });
-            while let Some(effect) = bare.next_effect() {
+            while let Some(effect) = bare.poll_effect() {
                 assert_eq!(effect, Effect::Send(conn));
                 loop {
                     let mut slices = Vec::new();

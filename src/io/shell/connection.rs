@@ -29,7 +29,7 @@ pub enum InputState {
 }
 
 /// What a driver keeps for a connection.
-pub trait Connection {
+pub trait Connection: Sized {
     /// How far its input is.
     fn input(&mut self) -> &mut InputState;
 
@@ -42,11 +42,17 @@ pub trait Connection {
     }
 
     /// The number of the listener that has accepted it, until something has come on it. None of a driver that cannot hand it over.
-    fn untouched(&self) -> Option<u16>;
+    fn untouched(&self) -> Option<u16> {
+        None
+    }
 
     /// Whether the kernel may still receive for this program.
-    fn has_receive(&self) -> bool;
+    fn has_receive(&self) -> bool {
+        false
+    }
 
-    /// Returns its descriptor, for the next program.
-    fn into_fd(self) -> Option<OwnedFd>;
+    /// Returns its descriptor, for the next program, if that may get it.
+    fn into_fd(self) -> Option<OwnedFd> {
+        None
+    }
 }

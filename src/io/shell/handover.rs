@@ -24,7 +24,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             let untouched =
                 self.connections.iter().filter(|(_, connection)| connection.untouched().is_some());
             self.held = untouched.map(|(conn, _)| conn).collect();
-            self.held.sort_unstable_by_key(|&conn| Reverse(self.server.number(conn)));
+            self.held.sort_unstable_by_key(|&conn| Reverse(self.server.names(conn).number));
             self.held.truncate(handed_over_max());
         }
         self.run_state = RunState::Holding;

@@ -29,7 +29,9 @@ use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_w
 use super::wal_files::Disk;
 use super::watched_files::{self, FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
-use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service, handle};
+use crate::server::{
+    Change, ClientAct, Effect, Entry, Event, IoVecs, Protocol, ServerRole, Service, Status, handle,
+};
 use crate::time::{Span, Time};
 #[cfg(any(feature = "replicate", feature = "uring"))]
 use crate::values::account::Account;
@@ -122,7 +124,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let counts = Rc::new(Counts::new(process));
         #[cfg(any(feature = "replicate", feature = "uring"))]
         let account = server.account();
-        server.show_counts(counts.clone());
+        server.change(Time::ZERO, Change::Counts(counts.clone()));
         let spares = disk.as_ref().map(Disk::reserve);
         let mut shell = Self {
             server,
@@ -199,23 +201,18 @@ impl<S: Service, C: Connection> Shell<S, C> {
     pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
         let ListenerKind { protocol, has_tls, is_proxied, is_forwarded } =
             self.listeners[listener].listener.kind();
-        let conn = self.server.accept(protocol);
         let peer = || peer(fd.as_raw_fd());
-        if is_forwarded {
-            self.server.begin_forwarded(self.now, conn, peer().origin);
+        let entry = if is_forwarded {
+            Entry::Forwarded(peer().origin)
         } else if is_proxied {
-            self.server.begin_proxied(self.now, conn, has_tls, peer());
-        } else if has_tls || protocol == Protocol::Http {
-            let peer = peer();
-            let origin = peer.origin;
-            if protocol == Protocol::Http {
-                self.server.set_peer(self.now, conn, peer);
-            }
-            if has_tls {
-                self.server.begin_tls(self.now, conn, origin);
-            }
-        }
-        self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
+            Entry::Proxied { has_tls, balancer: peer() }
+        } else if has_tls {
+            Entry::Tls(peer())
+        } else {
+            Entry::Plain((protocol == Protocol::Http).then(peer))
+        };
+        let conn = self.server.accept(self.now, protocol, entry);
+        self.log.opened(self.server.names(conn).number, fd.as_raw_fd(), protocol);
         self.admission.opened(protocol, fd.as_raw_fd(), self.now);
         conn
     }
@@ -226,9 +223,12 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.allocated(self.connections.bytes() - bytes_before);
     }
 
-    /// Counts a connection whose descriptor was closed.
-    pub fn descriptor_closed(&mut self, protocol: Protocol) {
+    /// Ends the record of a connection, and with it its descriptor if that is open. No request on it is in flight.
+    pub fn closed(&mut self, conn: ConnId) {
+        drop(self.connections.remove(conn));
+        let protocol = if conn.is_http() { Protocol::Http } else { Protocol::Beanstalk };
         self.admission.closed(protocol, self.now);
+        self.handle(Event::Closed { conn });
     }
 
     /// Whether the multishot receives of all connections could fill a quarter of the memory limit before the server pauses them.
@@ -248,21 +248,22 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn log_close(&mut self, conn: ConnId) {
-        let (number, input) = (self.server.number(conn), *self.input(conn));
+        let (number, input) = (self.server.names(conn).number, *self.input(conn));
         self.log.closed(number, input);
     }
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
         self.server.budget().charge_arrival(Cost::LOG_LINE);
-        let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
+        let fd = self.connection(conn).fd();
+        let names = self.server.names(conn);
         let peer = || {
-            let peer = self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
-            match self.server.user_name(conn) {
+            let peer = names.peer.map_or_else(|| peer_name(fd), str::to_owned);
+            match names.user {
                 Some(user) => format!("{peer} (user {user})"),
                 None => peer,
             }
         };
-        self.log.acted(self.now, number, &peer, act);
+        self.log.acted(self.now, names.number, peer, act);
     }
 
     /// Reports memory that the driver has allocated for itself.
@@ -290,14 +291,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.next_clock_look = Time::from_nanos(u64::MAX);
     }
 
-    /// Whether a connection broke for a reason that was logged as a warning.
-    #[cfg(all(test, feature = "uring"))]
-    pub const fn has_warned(&self) -> bool {
-        self.log.has_warned
-    }
-
     fn read_signal(&mut self) -> nix::Result<Option<Signal>> {
-        self.signals.read(self.server.is_draining())
+        self.signals.read(self.server.status().is_draining)
     }
 
     pub fn is_accept_paused(&self, listener: usize) -> bool {
@@ -328,14 +323,15 @@ impl<S: Service, C: Connection> Shell<S, C> {
             Some(shared) => Bell::share(shared),
             None => Bell::new().and_then(|own| Bell::share(self.file_bell.insert(own).as_fd())),
         };
-        let watch = bell.and_then(|bell| FileWatch::start::<S>(files, bell));
+        let watch = bell.and_then(|bell| FileWatch::start(files, bell));
         self.file_watch = watch.inspect_err(watched_files::log_no_thread).ok();
     }
 
-    /// The first listener that is not watched though connections are accepted at it.
-    fn next_unwatched(&self) -> Option<usize> {
-        let mut listeners = 0..self.listeners.len();
-        listeners.find(|&index| !self.listeners[index].is_watched && !self.is_accept_paused(index))
+    /// The listeners that are not watched though connections are accepted at them.
+    pub fn unwatched(&self) -> impl Iterator<Item = usize> {
+        let is_unwatched =
+            |&index: &usize| !self.listeners[index].is_watched && !self.is_accept_paused(index);
+        (0..self.listeners.len()).filter(is_unwatched)
     }
 
     /// The next moment at which an iteration must run even if nothing happens.
@@ -354,7 +350,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     pub fn is_done(&self) -> bool {
         match self.run_state {
             RunState::Running | RunState::Holding => false,
-            RunState::Stopping { .. } => self.server.is_settled(),
+            RunState::Stopping { .. } => self.server.status().is_settled,
             RunState::Failed => true,
         }
     }
@@ -369,7 +365,10 @@ impl<S: Service, C: Connection> Shell<S, C> {
             let Some(fd) = connection.open_fd() else { continue };
             self.server.budget().charge_arrival(Cost::SOCKET_LOOK);
             if lost_peers.is_lost(fd, since) && lost_peers::reset(fd).is_ok() {
-                debug!(conn = self.server.number(conn), "reset: the machine of the peer does not answer");
+                debug!(
+                    conn = self.server.names(conn).number,
+                    "reset: the machine of the peer does not answer"
+                );
                 self.counts.kept().lost_peers += 1;
             }
         }
@@ -382,7 +381,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             self.run_state = RunState::Stopping { restarts };
         }
         self.handle(Event::Stop);
-        if !was_stopping && !self.server.is_settled() {
+        if !was_stopping && !self.server.status().is_settled {
             let place = if self.database.is_some() { "in the database" } else { "on disk" };
             info!("waiting until the job log is {place}");
         }
@@ -403,7 +402,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             watch.end();
         }
         result?;
-        if let Some(why) = self.server.failure() {
+        let Status { role, failure, .. } = self.server.status();
+        if let Some(why) = failure {
             return Err(DriverError::Server(text_without_number(&why)));
         }
         let lock = disk.map(Disk::end);
@@ -411,7 +411,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             return Ok(Exit::Stopped);
         }
         let listeners: Vec<Listener> = listeners.into_iter().map(|watched| watched.listener).collect();
-        if let ServerRole::Ended(end) = self.server.role() {
+        if let ServerRole::Ended(end) = role {
             warn!("{end}: all connections are closed, and this server becomes a standby");
             return Ok(Exit::Fenced(listeners));
         }
@@ -463,7 +463,7 @@ pub trait Backend {
 
     /// Carries out the effects of the server, and the effects of what that leads to.
     fn carry_out(&mut self) {
-        while let Some(effect) = self.shell().server.next_effect() {
+        while let Some(effect) = self.shell().server.poll_effect() {
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Pause(conn) => self.pause(conn),
@@ -483,7 +483,7 @@ pub trait Backend {
     fn begin_log_requests(&mut self) {
         loop {
             let shell = self.shell();
-            match shell.server.log_request(shell.now) {
+            match shell.server.poll_log_request(shell.now) {
                 None => return,
                 Some(LogRequest::Database(request)) => {
                     shell.database.as_mut().expect("the job log is in a database").begin(*request);
@@ -580,11 +580,12 @@ pub trait Backend {
 
     /// Waits for connections at each listener where they are accepted.
     fn watch_listeners(&mut self) -> nix::Result<()> {
-        while let Some(index) = self.shell().next_unwatched() {
+        loop {
+            let next = self.shell().unwatched().next();
+            let Some(index) = next else { return Ok(()) };
             self.shell().listeners[index].is_watched = true;
             self.watch_listener(index)?;
         }
-        Ok(())
     }
 
     /// Accepts up to [`ACCEPTS_MAX`] connections that wait at a listener. While accept is paused, and beyond the budget of an iteration,
@@ -642,7 +643,7 @@ pub trait Backend {
     fn fail(&mut self, conn: ConnId, errno: Errno) {
         let shell = self.shell();
         shell.counts.kept().lost_peers += u64::from(lost_peers::is_loss(errno));
-        shell.log.broke(shell.now, shell.server.number(conn), errno);
+        shell.log.broke(shell.now, shell.server.names(conn).number, errno);
         self.hang_up(conn);
     }
 }

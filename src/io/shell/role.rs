@@ -9,7 +9,7 @@ use crate::io::socket::ListenerKind;
 #[cfg(feature = "replicate")]
 use crate::io::{Forwarding, forward::Target};
 #[cfg(feature = "replicate")]
-use crate::server::Protocol;
+use crate::server::{Change, Protocol};
 use crate::server::{ServerRole, Service};
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
@@ -56,7 +56,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if self.database.is_none() {
             return false;
         }
-        let role = self.server.role();
+        let role = self.server.status().role;
         if role == self.role {
             return false;
         }
@@ -79,8 +79,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
     #[cfg(feature = "replicate")]
     fn show_role(&mut self) {
         let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
-        let own = self.server.leader_token().map(|token| LinkSecret { token, shown: *own_secret });
-        self.server.set_link_secret(own);
+        let token = self.server.status().leader_token;
+        let own = token.map(|token| LinkSecret { token, shown: *own_secret });
+        self.server.change(self.now, Change::LinkSecret(own));
         forwarder.lead_to(target(&self.role, own, own_address));
     }
 }

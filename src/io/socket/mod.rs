@@ -306,7 +306,8 @@ pub fn peer(connection: RawFd) -> Peer {
     peer
 }
 
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+/// The IP address of a TCP socket.
+pub(super) fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
         (Some(four), _) => Some(IpAddr::V4(four.ip())),
         // A dual-stack listener has IPv4 peers too.

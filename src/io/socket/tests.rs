@@ -1,4 +1,4 @@
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::thread;
 
 use nix::sys::socket::getsockopt;
@@ -59,37 +59,6 @@ fn connections_inherit_the_options() {
 }
 
 #[test]
-fn tcp_refusals() {
-    let taken = Listener::open(&tcp("127.0.0.1", 0)).unwrap();
-    let port = local_address(&taken).port();
-    assert_eq!(
-        refusal(&tcp("127.0.0.1", port)),
-        format!(
-            "cannot listen on 127.0.0.1:{port}: the address is in use; stop the other server, or choose another port"
-        )
-    );
-    assert_eq!(
-        refusal(&tcp("192.0.2.1", 1)),
-        "cannot listen on 192.0.2.1:1: this machine does not have the address; use one of its own (ip addr), or 0.0.0.0 for \
-         all of IPv4"
-    );
-    assert_eq!(
-        refusal(&tcp("no host", 1)),
-        "cannot listen on no host:1: no such host; correct the name, or check DNS"
-    );
-}
-
-#[test]
-fn a_socket_file_is_made_and_removed() {
-    let scratch = Scratch::new("made");
-    let listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
-    let _client = UnixStream::connect(scratch.path()).unwrap();
-    listener.accept().unwrap();
-    drop(listener);
-    assert!(!scratch.path().exists());
-}
-
-#[test]
 fn a_socket_file_has_its_mode() {
     for mode in [0o600, 0o666, 0o711] {
         let scratch = Scratch::new("mode");
@@ -98,18 +67,6 @@ fn a_socket_file_has_its_mode() {
         let _listener = Listener::bind(&address, &access, None).unwrap();
         assert_eq!(fs::metadata(scratch.path()).unwrap().mode() & 0o7777, mode);
     }
-}
-
-#[test]
-fn a_socket_file_of_an_unknown_group_is_not_made() {
-    let scratch = Scratch::new("group");
-    let address = Address::Unix(scratch.path());
-    let access = SocketAccess { mode: None, group: Some("nosuchgroup".to_owned()) };
-    let expected =
-        format!("cannot listen on {address}: there is no group nosuchgroup; create it, or correct group=");
-    assert_eq!(Listener::bind(&address, &access, None).unwrap_err().to_string(), expected);
-    assert_eq!(Listener::check(&address, &access).unwrap_err().to_string(), expected);
-    assert!(!scratch.path().exists());
 }
 
 #[test]
@@ -137,32 +94,12 @@ fn another_file_at_the_path_keeps_its_owner() {
 }
 
 #[test]
-fn a_stale_socket_file_is_replaced() {
-    let scratch = Scratch::new("stale");
-    // Without listen(2): a child that another thread starts would inherit a listening socket.
-    let stale = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
-    bind(stale.as_raw_fd(), &UnixAddr::new(&scratch.path()).unwrap()).unwrap();
-    drop(stale);
-    assert!(scratch.path().exists());
-    let _listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
-    UnixStream::connect(scratch.path()).unwrap();
-}
-
-#[test]
-fn other_files_at_the_path_are_kept() {
+fn the_sockets_of_other_programs_are_kept() {
     let scratch = Scratch::new("stays");
     let path = scratch.path();
     let address = Address::Unix(path.clone());
-    let refused = |reason| format!("cannot listen on unix:{}: {reason}", path.display());
-
-    fs::write(&path, "precious").unwrap();
-    assert_eq!(
-        refusal(&address),
-        refused("the path is a file and not a socket; remove the file, or choose another path")
-    );
-    assert_eq!(fs::read(&path).unwrap(), b"precious");
-    fs::remove_file(&path).unwrap();
-
+    let expected =
+        format!("cannot listen on {address}: another server listens there; stop it, or choose another path");
     let bound = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(bound.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
     thread::scope(|scope| {
@@ -170,31 +107,13 @@ fn other_files_at_the_path_are_kept() {
             thread::sleep(LISTENS_WITHIN / 3);
             nix::sys::socket::listen(&bound, nix::sys::socket::Backlog::MAXALLOWABLE).unwrap();
         });
-        assert_eq!(
-            refusal(&address),
-            refused("another server listens there; stop it, or choose another path")
-        );
+        assert_eq!(refusal(&address), expected);
     });
     drop(bound);
     fs::remove_file(&path).unwrap();
 
-    let live = UnixListener::bind(&path).unwrap();
-    assert_eq!(refusal(&address), refused("another server listens there; stop it, or choose another path"));
-    drop(live);
-    fs::remove_file(&path).unwrap();
-
     let _datagram = UnixDatagram::bind(&path).unwrap();
-    assert_eq!(refusal(&address), refused("another server listens there; stop it, or choose another path"));
-}
-
-#[test]
-fn the_socket_file_of_a_later_server_is_kept() {
-    let scratch = Scratch::new("later");
-    let listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
-    fs::remove_file(scratch.path()).unwrap();
-    let _later = UnixListener::bind(scratch.path()).unwrap();
-    drop(listener);
-    assert!(scratch.path().exists());
+    assert_eq!(refusal(&address), expected);
 }
 
 #[test]

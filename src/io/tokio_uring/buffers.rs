@@ -1,7 +1,7 @@
 //! The memory that requests read and write.
 
 use std::io::{self, IoSlice};
-use std::iter;
+use std::{iter, slice};
 
 use tokio_uring::buf::fixed::{FixedBuf, FixedBufRegistry};
 use tokio_uring::buf::{BoundedBuf, IoBuf, IoBufMut};
@@ -70,43 +70,10 @@ unsafe impl IoBufMut for DirectPlace {
     unsafe fn set_init(&mut self, _: usize) {}
 }
 
-/// A part of the output of a connection.
-struct Piece {
-    start: *const u8,
-    len: usize,
-}
-
-impl Piece {
-    /// # Safety
-    /// The memory stays in place and unchanged until the send has completed.
-    #[allow(unsafe_code)]
-    unsafe fn new(slice: &IoSlice<'_>) -> Self {
-        Self { start: slice.as_ptr(), len: slice.len() }
-    }
-}
-
-// SAFETY: the caller of `new` has promised that the memory stays in place, and it is initialised.
-#[allow(unsafe_code)]
-unsafe impl IoBuf for Piece {
-    fn stable_ptr(&self) -> *const u8 {
-        self.start
-    }
-
-    fn bytes_init(&self) -> usize {
-        self.len
-    }
-
-    fn bytes_total(&self) -> usize {
-        self.len
-    }
-}
-
 /// The output of one send: usually all replies in one piece.
-pub struct Outgoing(Pieces);
-
-enum Pieces {
-    One(Piece),
-    Many(Vec<Piece>),
+pub enum Outgoing {
+    One(&'static [u8]),
+    Many(Vec<&'static [u8]>),
 }
 
 impl Outgoing {
@@ -116,12 +83,12 @@ impl Outgoing {
     /// The memory of the slices stays in place and unchanged until the send has completed.
     #[allow(unsafe_code)]
     pub unsafe fn new(slices: &[IoSlice<'_>]) -> Option<Self> {
-        // SAFETY: the caller promises it for each slice.
-        let piece = |slice| unsafe { Piece::new(slice) };
+        // SAFETY: the caller promises it for each slice, and nothing but the send gets the pieces.
+        let piece = |slice: &IoSlice<'_>| unsafe { slice::from_raw_parts(slice.as_ptr(), slice.len()) };
         match slices {
             [] => None,
-            [slice] => Some(Self(Pieces::One(piece(slice)))),
-            slices => Some(Self(Pieces::Many(slices.iter().map(piece).collect()))),
+            [slice] => Some(Self::One(piece(slice))),
+            slices => Some(Self::Many(slices.iter().map(piece).collect())),
         }
     }
 }
@@ -147,9 +114,9 @@ pub async fn receive(stream: &UnixStream, buffer: Buffer) -> (io::Result<usize>,
 
 /// Sends once. Returns the number of bytes.
 pub async fn send(stream: &UnixStream, outgoing: Outgoing) -> io::Result<usize> {
-    match outgoing.0 {
-        Pieces::One(piece) => stream.write(piece).submit().await.0,
-        Pieces::Many(pieces) => stream.writev(pieces).await.0,
+    match outgoing {
+        Outgoing::One(piece) => stream.write(piece).submit().await.0,
+        Outgoing::Many(pieces) => stream.writev(pieces).await.0,
     }
 }
 

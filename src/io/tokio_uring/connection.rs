@@ -12,6 +12,7 @@ use super::Shared;
 use super::buffers::{Buffer, receive, send};
 use super::driver::IDLE_BUFFER_BYTES;
 use super::readiness::{End, wait_for_end};
+use crate::io::shell::InputState;
 use crate::server::Service;
 use crate::values::ids::ConnId;
 
@@ -59,7 +60,7 @@ async fn transfer<S: Service>(shared: &Shared<S>, conn: ConnId, fd: OwnedFd) {
                 driver.ended(conn, end);
                 is_idle = false;
             }
-            if driver.is_closing(conn) {
+            if driver.input(conn) == InputState::Closing {
                 ending = None;
                 if sending.is_none() && receiving.is_none() {
                     driver.leave();
@@ -77,7 +78,7 @@ async fn transfer<S: Service>(shared: &Shared<S>, conn: ConnId, fd: OwnedFd) {
                     sending.set(Some(send(&stream, outgoing)));
                     is_idle = false;
                 }
-                if receiving.is_none() && driver.is_receiving(conn) {
+                if receiving.is_none() && driver.input(conn) == InputState::Receiving {
                     receiving.set(Some(receive(&stream, driver.buffer(conn, &mut idle))));
                     is_idle = false;
                 }

@@ -15,7 +15,7 @@ use crate::io::clock::Clock;
 use crate::io::shell::{Backend, Connection, InputState, Shell};
 use crate::io::socket::{AcceptError, to_errno};
 use crate::io::{DriverError, Resources};
-use crate::server::{Event, Protocol, Service};
+use crate::server::{Event, Service};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::values::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
@@ -60,7 +60,6 @@ pub struct Awaited<T> {
 pub struct Record {
     /// Open until the record is removed: the task of the connection owns it.
     fd: RawFd,
-    protocol: Protocol,
     input: InputState,
     waker: Option<Waker>,
     /// The server shows output, or may show some.
@@ -74,10 +73,9 @@ pub struct Record {
 }
 
 impl Record {
-    const fn new(fd: RawFd, protocol: Protocol) -> Self {
+    const fn new(fd: RawFd) -> Self {
         Self {
             fd,
-            protocol,
             input: InputState::Receiving,
             waker: None,
             is_unsent: false,
@@ -88,6 +86,7 @@ impl Record {
     }
 }
 
+/// A receive cannot be cancelled without a loss, so the next program gets no connection.
 impl Connection for Record {
     fn input(&mut self) -> &mut InputState {
         &mut self.input
@@ -95,19 +94,6 @@ impl Connection for Record {
 
     fn fd(&self) -> RawFd {
         self.fd
-    }
-
-    /// A receive cannot be cancelled without a loss, so the next program gets no connection.
-    fn untouched(&self) -> Option<u16> {
-        None
-    }
-
-    fn has_receive(&self) -> bool {
-        false
-    }
-
-    fn into_fd(self) -> Option<OwnedFd> {
-        None
     }
 }
 
@@ -268,24 +254,21 @@ impl<S: Service> TokioDriver<S> {
         self.carry_out();
     }
 
-    /// Whether the task of a connection is to receive.
-    pub fn is_receiving(&mut self, conn: ConnId) -> bool {
-        *self.shell.input(conn) == InputState::Receiving
-    }
-
     /// Whether the task of a connection is to watch for the end of its input.
     pub fn is_watching(&mut self, conn: ConnId) -> bool {
         let record = self.shell.connection(conn);
         record.input == InputState::Paused && !record.is_ending
     }
 
-    pub fn is_closing(&mut self, conn: ConnId) -> bool {
-        *self.shell.input(conn) == InputState::Closing
+    /// How far the input of a connection is.
+    pub fn input(&mut self, conn: ConnId) -> InputState {
+        *self.shell.input(conn)
     }
 
     /// Whether any connection has output that is not sent.
     pub fn is_sending(&self) -> bool {
-        self.shell.connections.values().any(|record| record.is_unsent && record.input < InputState::Broken)
+        let mut records = self.shell.connections.iter().map(|(_, record)| record);
+        records.any(|record| record.is_unsent && record.input < InputState::Broken)
     }
 
     /// What to send now, if anything.
@@ -333,9 +316,8 @@ impl<S: Service> TokioDriver<S> {
     pub fn task_ended(&mut self, conn: ConnId, task_bytes: usize) {
         self.begin_iteration();
         self.shell.freed(task_bytes);
-        let protocol = self.shell.connections.remove(conn).protocol;
-        self.shell.descriptor_closed(protocol);
-        self.handle(Event::Closed { conn });
+        self.shell.closed(conn);
+        self.carry_out();
     }
 
     /// Wakes the task of a connection to look at a change, unless it runs.
@@ -387,9 +369,8 @@ impl<S: Service> Backend for TokioDriver<S> {
     }
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
-        let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(listener, &fd);
-        self.shell.insert(conn, Record::new(fd.as_raw_fd(), protocol));
+        self.shell.insert(conn, Record::new(fd.as_raw_fd()));
         self.admitted.push((conn, fd));
         self.carry_out();
     }

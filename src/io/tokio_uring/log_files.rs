@@ -5,18 +5,16 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 
-use nix::errno::Errno;
 use tokio_uring::buf::{BoundedBuf, IoBuf};
 use tokio_uring::fs::File;
 
 use super::Shared;
 use super::driver::Awaited;
-use crate::io::socket::to_errno;
+use crate::io::durable_write::{advance, block_of};
 use crate::io::wal_files::ways::Way;
 use crate::io::wal_files::{Access, Disk};
 use crate::server::Service;
 use crate::time::Time;
-use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::{Arrangement, Batch, DiskOperation, DiskOutcome, SegmentNumber};
 
 /// A sync of more segments is left to the thread, which opens one after the other.
@@ -147,21 +145,6 @@ async fn write_all(file: &File, offset: u64, batch: Batch) -> (Batch, io::Result
     (batch.0, Ok(()))
 }
 
-/// Where the next request begins: direct I/O writes whole blocks.
-const fn block_of(written: usize) -> usize {
-    written - written % BLOCK_BYTES
-}
-
-/// Returns how much is written after one more request.
-fn advance(written: usize, result: io::Result<usize>) -> io::Result<usize> {
-    match result {
-        Ok(bytes) if block_of(written) + bytes > written => Ok(block_of(written) + bytes),
-        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-        Err(error) if matches!(to_errno(&error), Errno::EINTR | Errno::EAGAIN) => Ok(written),
-        Err(error) => Err(error),
-    }
-}
-
 async fn sync_all(files: &[File]) -> io::Result<()> {
     for file in files {
         file.sync_data().await?;
@@ -175,21 +158,7 @@ mod tests {
 
     use super::super::runtime;
     use super::*;
-
-    #[test]
-    fn a_short_write_continues_at_the_last_whole_block() {
-        let check = |written, result: Result<usize, Errno>, expect| {
-            let end = advance(written, result.map_err(Into::into)).map_err(|error| error.kind());
-            assert_eq!(end, expect, "{written} bytes, then {result:?}");
-        };
-        check(0, Ok(8192), Ok(8192));
-        check(0, Ok(5000), Ok(5000));
-        check(5000, Ok(4096), Ok(8192));
-        check(5000, Ok(904), Err(ErrorKind::WriteZero));
-        check(8192, Ok(0), Err(ErrorKind::WriteZero));
-        check(5000, Err(Errno::EINTR), Ok(5000));
-        check(0, Err(Errno::ENOSPC), Err(ErrorKind::StorageFull));
-    }
+    use crate::wal::batch::BLOCK_BYTES;
 
     #[test]
     fn a_failed_write_returns_its_batch() {

@@ -15,6 +15,7 @@ mod log_files;
 mod readiness;
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
@@ -117,13 +118,13 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
             shell.listeners[index].is_watched = true;
             let fd = shell.listeners[index].listener.as_fd().as_raw_fd();
             let listener = Watched::new(fd).map_err(DriverError::Setup)?;
-            spawn(accept_connections(shared.clone(), index, listener));
+            spawn_service(&shared, accept_connections(shared.clone(), index, listener));
         }
         let signals = Watched::new(shell.signals.as_fd().as_raw_fd()).map_err(DriverError::Setup)?;
-        spawn(read_signals(shared.clone(), signals));
+        spawn_service(&shared, read_signals(shared.clone(), signals));
         if let Some(fd) = shell.outcome_fd() {
             let bell = Watched::new(fd.as_raw_fd()).map_err(DriverError::Setup)?;
-            spawn(complete_log_requests(shared.clone(), bell));
+            spawn_service(&shared, complete_log_requests(shared.clone(), bell));
             spawn(log_files::write(shared.clone()));
             spawn(log_files::sync(shared.clone()));
         }
@@ -183,54 +184,55 @@ fn serve_admitted<S: Service + 'static>(shared: &Shared<S>) {
     }
 }
 
+/// Starts a task that runs until the driver cannot continue.
+fn spawn_service<S: Service + 'static>(
+    shared: &Shared<S>,
+    task: impl Future<Output = Result<Infallible, DriverError>> + 'static,
+) {
+    let shared = shared.clone();
+    spawn(async move {
+        let Err(error) = task.await;
+        shared.borrow_mut().end.set(Err(error));
+    });
+}
+
 /// Accepts connections at a listener, a bounded number before the other tasks run.
-async fn accept_connections<S: Service + 'static>(shared: Shared<S>, index: usize, listener: Watched) {
+async fn accept_connections<S: Service + 'static>(
+    shared: Shared<S>,
+    index: usize,
+    listener: Watched,
+) -> Result<Infallible, DriverError> {
     loop {
         poll_fn(|cx| shared.borrow_mut().poll_accept(index, cx)).await;
         let readable = listener.readable().await;
         let accepted = shared.borrow_mut().accept_batch(index);
         serve_admitted(&shared);
-        let may_have_more = match accepted {
-            Ok(may_have_more) => may_have_more,
-            Err(error) => return shared.borrow_mut().end.set(Err(error)),
-        };
-        match readable {
-            Ok(mut readable) => {
-                if !may_have_more && !shared.borrow_mut().shell().is_accept_paused(index) {
-                    readable.clear_ready();
-                }
-            }
-            Err(error) => return shared.borrow_mut().end.set(Err(DriverError::Accept(to_errno(&error)))),
-        }
+        let may_have_more = accepted?;
+        let mut readable = readable.map_err(|error| DriverError::Accept(to_errno(&error)))?;
         if may_have_more {
             let _ = no_op().await;
+        } else if !shared.borrow_mut().shell().is_accept_paused(index) {
+            readable.clear_ready();
         }
     }
 }
 
 /// Passes on what the threads of the disk have completed.
-async fn complete_log_requests<S: Service>(shared: Shared<S>, bell: Watched) {
+async fn complete_log_requests<S: Service>(
+    shared: Shared<S>,
+    bell: Watched,
+) -> Result<Infallible, DriverError> {
     loop {
-        match bell.readable().await {
-            Ok(mut readable) => {
-                readable.clear_ready();
-                shared.borrow_mut().complete_log_requests();
-            }
-            Err(error) => return shared.borrow_mut().end.set(Err(DriverError::Wait(to_errno(&error)))),
-        }
+        let readable = bell.readable().await;
+        readable.map_err(|error| DriverError::Wait(to_errno(&error)))?.clear_ready();
+        shared.borrow_mut().complete_log_requests();
     }
 }
 
-async fn read_signals<S: Service>(shared: Shared<S>, signals: Watched) {
+async fn read_signals<S: Service>(shared: Shared<S>, signals: Watched) -> Result<Infallible, DriverError> {
     loop {
         let readable = signals.readable().await;
-        let read = shared.borrow_mut().read_signals();
-        match (readable, read) {
-            (Ok(mut readable), Ok(())) => readable.clear_ready(),
-            (_, Err(error)) => return shared.borrow_mut().end.set(Err(error)),
-            (Err(error), _) => {
-                return shared.borrow_mut().end.set(Err(DriverError::Signals(to_errno(&error))));
-            }
-        }
+        shared.borrow_mut().read_signals()?;
+        readable.map_err(|error| DriverError::Signals(to_errno(&error)))?.clear_ready();
     }
 }

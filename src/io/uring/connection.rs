@@ -7,7 +7,6 @@ use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
 
 use super::dry::Dryness;
 use crate::io::shell::{self, InputState};
-use crate::server::Protocol;
 use crate::time::{Span, Time};
 
 /// The delay before a send is repeated that found no room, on a connection whose peer has ended its input: io_uring cannot
@@ -24,7 +23,6 @@ const SINGLE_RECEIVES: u8 = 8;
 /// A connection and the requests on it that are in flight.
 #[derive(Debug)]
 pub struct Connection {
-    pub protocol: Protocol,
     /// `None` once a connection is reset at the end of the driver, and only notifications are left to come.
     fd: Option<OwnedFd>,
     pub input: InputState,
@@ -91,12 +89,11 @@ pub enum QuietCheck {
 }
 
 impl Connection {
-    pub const fn new(fd: OwnedFd, protocol: Protocol) -> Self {
+    pub const fn new(fd: OwnedFd, listener: u16) -> Self {
         Self {
-            protocol,
             fd: Some(fd),
             input: InputState::Receiving,
-            untouched: None,
+            untouched: Some(listener),
             receive: ReceiveRequest::None,
             watch: WatchRequest::None,
             last_input: Time::ZERO,
@@ -216,7 +213,7 @@ mod tests {
     #[test]
     fn sends_to_a_peer_that_does_not_read_back_off() {
         let file = File::open("/dev/null").expect("/dev/null opens");
-        let mut connection = Connection::new(file.into(), Protocol::Beanstalk);
+        let mut connection = Connection::new(file.into(), 0);
         let delays: Vec<u64> = (0..9).map(|_| connection.back_off().as_nanos() / 1_000_000).collect();
         assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 1280, 1280]);
         connection.reset_back_off();

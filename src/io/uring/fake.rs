@@ -152,6 +152,12 @@ impl FakeRing {
         self.completions.push_back(Completion { token, result, buffer, is_last });
     }
 
+    /// Completes a request without a buffer, and for the last time. Returns that it is done.
+    fn end(&mut self, token: Token, result: Result<u32, Errno>) -> bool {
+        self.complete(token, result, None, true);
+        true
+    }
+
     /// Whether no request can make progress.
     pub fn is_at_rest(&self) -> bool {
         self.completions.is_empty() && !self.requests.iter().any(|request| self.can_progress(request))
@@ -212,10 +218,7 @@ impl FakeRing {
         let mut request = self.requests.swap_remove(at);
         let is_done = match &mut request.work {
             Work::Wait => unreachable!("it does not progress"),
-            Work::WatchListener => {
-                self.complete(request.token, Ok(1), None, true);
-                true
-            }
+            Work::WatchListener => self.end(request.token, Ok(1)),
             Work::Receive { is_multishot } => self.receive_some(request.token, request.fd, *is_multishot),
             Work::ReceiveInto { place, filled } => self.fill_some(request.token, request.fd, *place, filled),
             Work::Send { output, is_zero_copy, sent, .. } => {
@@ -225,14 +228,11 @@ impl FakeRing {
             Work::Notify { output } => {
                 output.check_unmoved();
                 let was_copied = u32::from(self.one_in(32));
-                self.complete(request.token, Ok(was_copied), None, true);
-                true
+                self.end(request.token, Ok(was_copied))
             }
             Work::Watch => {
                 let fails = !self.is_steady && self.one_in(4);
-                let result = if fails { Err(Errno::ENOMEM) } else { Ok(1) };
-                self.complete(request.token, result, None, true);
-                true
+                self.end(request.token, if fails { Err(Errno::ENOMEM) } else { Ok(1) })
             }
             Work::Cancel(token) => {
                 self.cancel_now(*token);
@@ -283,8 +283,7 @@ impl FakeRing {
         let socket = self.sockets.get_mut(&fd).expect("the socket exists");
         let room = (place.len() - *filled).min(socket.input.len());
         if socket.is_broken && *filled == 0 {
-            self.complete(token, Err(Errno::ECONNRESET), None, true);
-            return true;
+            return self.end(token, Err(Errno::ECONNRESET));
         }
         if room > 0 && !socket.is_broken {
             let count = 1 + share % room;
@@ -323,8 +322,7 @@ impl FakeRing {
         is_zero_copy: bool,
     ) -> bool {
         if is_zero_copy && self.refuses_zero_copy {
-            self.complete(token, Err(Errno::EINVAL), None, true);
-            return true;
+            return self.end(token, Err(Errno::EINVAL));
         }
         let rest = &output.bytes[*sent..];
         let is_whole = self.one_in(2);
@@ -366,7 +364,7 @@ impl FakeRing {
         let reports_first = self.one_in(2);
         let answer = found.map(|_| 0).ok_or(Errno::ENOENT);
         if reports_first {
-            self.complete(Token::Cancel, answer, None, true);
+            self.end(Token::Cancel, answer);
         }
         if let Some(at) = found {
             let Request { fd, work, .. } = self.requests.swap_remove(at);
@@ -379,10 +377,10 @@ impl FakeRing {
                 }
                 _ => Err(Errno::ECANCELED),
             };
-            self.complete(token, result, None, true);
+            self.end(token, result);
         }
         if !reports_first {
-            self.complete(Token::Cancel, answer, None, true);
+            self.end(Token::Cancel, answer);
         }
     }
 }
@@ -423,8 +421,13 @@ impl Ring for FakeRing {
         0
     }
 
-    fn watch_listener(&mut self, number: u32, fd: RawFd) {
-        self.request(Token::Listener(number), fd, Work::WatchListener);
+    fn watch(&mut self, token: Token, fd: RawFd) {
+        let work = match token {
+            Token::Listener(_) => Work::WatchListener,
+            Token::Watch(_) => Work::Watch,
+            _ => Work::Wait,
+        };
+        self.request(token, fd, work);
     }
 
     fn accept(&mut self, _: &Listener) -> Result<OwnedFd, AcceptError> {
@@ -469,18 +472,6 @@ impl Ring for FakeRing {
 
     fn is_remote(&self, fd: RawFd) -> bool {
         self.sockets[&fd].is_remote
-    }
-
-    fn watch(&mut self, slot: u32, fd: RawFd) {
-        self.request(Token::Watch(slot), fd, Work::Watch);
-    }
-
-    fn watch_signals(&mut self, fd: RawFd) {
-        self.request(Token::Signals, fd, Work::Wait);
-    }
-
-    fn watch_disk(&mut self, fd: RawFd) {
-        self.request(Token::Disk, fd, Work::Wait);
     }
 
     unsafe fn write(&mut self, _: RawFd, _: u64, _: &[u8]) {

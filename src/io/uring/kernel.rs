@@ -2,24 +2,31 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
-use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{CompletionQueue, Submitter};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{CompletionQueue, SubmissionQueue, Submitter, opcode, squeue};
 use nix::errno::Errno;
 use nix::libc::{self, iovec};
-use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
+use nix::sys::socket::{MsgFlags, getpeername, getsockname, recv};
 
 use super::buffers::Buffers;
-use super::requests::Requests;
+use super::requests::{Message, send_flags};
 use super::ring::{Buffer, Completion, Flags, Group, Ring, Token};
 use super::setup;
-use crate::io::socket::{AcceptError, Listener, to_errno};
+use super::tail_buffers::{self, TailBuffers};
+use crate::io::socket::{AcceptError, Listener, ip, to_errno};
 use crate::time::Span;
 use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
+
+/// The most that one request writes. It is a multiple of the block size, as direct I/O wants it.
+const WRITE_BYTES_MAX: u32 = 1 << 30;
+
+/// io_uring_enter(2): IORING_SEND_ZC_REPORT_USAGE.
+const REPORT_USAGE: u16 = 1 << 3;
 
 /// The memory of the receive and tail buffers.
 const BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX;
@@ -27,8 +34,16 @@ const BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECE
 /// The ring of the event loop. Nothing of it is freed, since the kernel may use it until the process ends.
 pub struct KernelRing {
     submitter: Submitter<'static>,
+    pub(super) submissions: SubmissionQueue<'static>,
     completions: CompletionQueue<'static>,
-    requests: Requests,
+    /// Requests that found no room in the submission queue.
+    pub(super) backlog: VecDeque<squeue::Entry>,
+    pub(super) buffers: Buffers,
+    /// By slot: what a send of several slices that is in flight refers to.
+    pub(super) messages: Vec<Option<Box<Message>>>,
+    #[allow(clippy::vec_box)] // Moved to a slot instead of copied.
+    pub(super) spare: Vec<Box<Message>>,
+    pub(super) tail_buffers: TailBuffers,
     /// The kernel has a table for registered buffers.
     has_buffer_table: bool,
 }
@@ -44,8 +59,17 @@ impl KernelRing {
         setup::restrict(&ring.submitter())?;
         let (mut submitter, submissions, completions) = Box::leak(Box::new(ring)).split();
         setup::enable(&mut submitter)?;
-        let requests = Requests::new(submissions, buffers);
-        Ok(Self { submitter, completions, requests, has_buffer_table: false })
+        Ok(Self {
+            submitter,
+            submissions,
+            completions,
+            backlog: VecDeque::new(),
+            buffers,
+            messages: Vec::new(),
+            spare: Vec::new(),
+            tail_buffers: TailBuffers::default(),
+            has_buffer_table: false,
+        })
     }
 }
 
@@ -58,8 +82,12 @@ impl Ring for KernelRing {
         BUFFER_BYTES
     }
 
-    fn watch_listener(&mut self, number: u32, fd: RawFd) {
-        self.requests.poll(Token::Listener(number), fd, libc::POLLIN);
+    fn watch(&mut self, token: Token, fd: RawFd) {
+        // io_uring reports POLLHUP and POLLERR in any case.
+        let events = if matches!(token, Token::Watch(_)) { libc::POLLRDHUP } else { libc::POLLIN };
+        let entry = opcode::PollAdd::new(Fd(fd), events as u32).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(token, entry) };
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError> {
@@ -67,22 +95,58 @@ impl Ring for KernelRing {
     }
 
     fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool) {
-        self.requests.receive(slot, fd, is_multishot);
+        let group = Buffers::group_of(slot);
+        let entry = if is_multishot {
+            opcode::RecvMulti::new(Fd(fd), group).build()
+        } else {
+            opcode::Recv::new(Fd(fd), ptr::null_mut(), 0)
+                .buf_group(group)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+        };
+        // SAFETY: it refers only to the registered buffers, which stay for the life of the process.
+        unsafe { self.push(Token::Receive(slot), entry) };
     }
 
     unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests.receive_into(slot, fd, place) };
+        // Without MSG_WAITALL, here and in sends: the kernel gives a request that it has resumed 128 times a thread of its
+        // own, which waits for the peer, however slow.
+        let entry = match self.tail_buffers.begin(slot, place) {
+            Some(message) => opcode::RecvMsg::new(Fd(fd), message).build(),
+            None => {
+                let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
+                opcode::Recv::new(Fd(fd), place.cast(), length).build()
+            }
+        };
+        // SAFETY: the caller keeps the place; the tail buffer stays for the life of the process.
+        unsafe { self.push(Token::Receive(slot), entry) };
     }
 
     unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests.send(slot, fd, slices, flags) };
+        let flags = send_flags(flags);
+        let entry = match slices {
+            [slice] => {
+                let length = u32::try_from(slice.len()).unwrap_or(u32::MAX);
+                opcode::Send::new(Fd(fd), slice.as_ptr(), length).flags(flags).build()
+            }
+            slices => {
+                let message = self.keep_message(slot, slices);
+                opcode::SendMsg::new(Fd(fd), message).flags(flags as u32).build()
+            }
+        };
+        // SAFETY: the caller keeps the bytes; the message stays in its box until the completion.
+        unsafe { self.push(Token::Send(slot), entry) };
     }
 
     unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests.send_zero_copy(slot, fd, piece, buffer, wait) };
+        let length = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+        let entry = opcode::SendZc::new(Fd(fd), piece.as_ptr(), length)
+            .buf_index(buffer)
+            .flags(send_flags(Flags { wait, more: false }))
+            .zc_flags(REPORT_USAGE)
+            .build();
+        // SAFETY: the caller keeps the bytes.
+        unsafe { self.push(Token::Send(slot), entry) };
     }
 
     unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
@@ -92,42 +156,29 @@ impl Ring for KernelRing {
     }
 
     fn is_remote(&self, fd: RawFd) -> bool {
-        let ip = |address: nix::Result<SockaddrStorage>| {
-            let address = address.ok()?;
-            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()).to_canonical()))
-        };
+        let ip = |address: nix::Result<_>| address.ok().as_ref().and_then(ip);
         match (ip(getsockname(fd)), ip(getpeername(fd))) {
             (Some(ours), Some(theirs)) => ours != theirs && !theirs.is_loopback(),
             _ => false,
         }
     }
 
-    fn watch(&mut self, slot: u32, fd: RawFd) {
-        // io_uring reports POLLHUP and POLLERR in any case.
-        self.requests.poll(Token::Watch(slot), fd, libc::POLLRDHUP);
-    }
-
-    fn watch_signals(&mut self, fd: RawFd) {
-        self.requests.poll(Token::Signals, fd, libc::POLLIN);
-    }
-
-    fn watch_disk(&mut self, fd: RawFd) {
-        self.requests.poll(Token::Disk, fd, libc::POLLIN);
-    }
-
     unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests.write(fd, offset, bytes) };
+        let length = u32::try_from(bytes.len()).unwrap_or(WRITE_BYTES_MAX);
+        let entry = opcode::Write::new(Fd(fd), bytes.as_ptr(), length).offset(offset).build();
+        // SAFETY: the caller keeps the bytes.
+        unsafe { self.push(Token::LogWrite, entry) };
     }
 
     fn cancel(&mut self, token: Token) {
-        self.requests.cancel(token);
+        let entry = opcode::AsyncCancel2::new(CancelBuilder::user_data(token.to_word())).build();
+        // SAFETY: it refers to no memory.
+        unsafe { self.push(Token::Cancel, entry) };
     }
 
     #[inline]
     fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()> {
-        let has_flushed = self.requests.flush();
+        let has_flushed = self.flush();
         self.completions.sync();
         // With requests left over, it would wait for completions that cannot come.
         let waits = timeout != Some(Span::ZERO) && has_flushed && self.completions.is_empty();
@@ -151,15 +202,23 @@ impl Ring for KernelRing {
     #[inline]
     fn next(&mut self) -> Option<Completion> {
         let entry = self.completions.next()?;
-        Some(self.requests.read(&entry))
+        Some(self.read(&entry))
     }
 
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
-        self.requests.bytes(buffer)
+        if tail_buffers::contain(buffer) {
+            self.tail_buffers.bytes(buffer)
+        } else {
+            self.buffers.bytes(buffer)
+        }
     }
 
     fn give_back(&mut self, buffer: Buffer) {
-        self.requests.give_back(buffer);
+        if tail_buffers::contain(&buffer) {
+            self.tail_buffers.give_back(&buffer);
+        } else {
+            self.buffers.give_back(buffer.id);
+        }
     }
 
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {
@@ -172,8 +231,6 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
-
-    use io_uring::opcode;
 
     use super::*;
     use crate::values::limits::REQUESTS_QUEUED_MAX;
@@ -232,7 +289,7 @@ mod tests {
         let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
         peer.write_all(b"input").expect("there is room");
         for slot in 0..3 * REQUESTS_QUEUED_MAX {
-            ring.watch(slot, quiet.as_raw_fd());
+            ring.watch(Token::Watch(slot), quiet.as_raw_fd());
         }
         ring.receive(0, ours.as_raw_fd(), true);
         let long = Span::from_secs(60);
@@ -252,7 +309,7 @@ mod tests {
             }
         };
         // SAFETY: it refers to no memory.
-        unsafe { ring.requests.push(Token::Cancel, opcode::Nop::new().build()) };
+        unsafe { ring.push(Token::Cancel, opcode::Nop::new().build()) };
         ring.enter(None).expect("the ring works");
         assert_eq!(ring.next().expect("it has ended").result, Err(Errno::EACCES));
     }

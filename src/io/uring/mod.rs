@@ -44,7 +44,7 @@ use super::ring_error::RingError;
 use super::shell::{Backend, InputState, Shell};
 use super::socket::AcceptError;
 use super::{DriverError, Exit, Resources, retry_for_locked_memory};
-use crate::server::{Event, Service};
+use crate::server::Service;
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
 use crate::values::limits::EVENTS_MAX;
@@ -180,12 +180,12 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     }
 
     fn watch_signals(&mut self) {
-        self.ring.watch_signals(self.shell.signals.as_fd().as_raw_fd());
+        self.ring.watch(Token::Signals, self.shell.signals.as_fd().as_raw_fd());
     }
 
     fn watch_disk(&mut self) {
         let fd = self.shell.outcome_fd().expect("another thread reports something").as_raw_fd();
-        self.ring.watch_disk(fd);
+        self.ring.watch(Token::Disk, fd);
     }
 
     /// Closes a connection without requests in flight, if the server wants it closed.
@@ -198,10 +198,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if connection.notifications > 0 {
             return connection.shut();
         }
-        let protocol = connection.protocol;
-        drop(self.shell.connections.remove(conn));
-        self.shell.descriptor_closed(protocol);
-        self.shell.handle(Event::Closed { conn });
+        self.shell.closed(conn);
     }
 }
 
@@ -249,11 +246,8 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
     }
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
-        let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(listener, &fd);
-        let mut connection = Connection::new(fd, protocol);
-        connection.untouched = Some(listener as u16);
-        self.shell.insert(conn, connection);
+        self.shell.insert(conn, Connection::new(fd, listener as u16));
         let grown = self.self_check.make_room(self.shell.connections.slots());
         self.shell.allocated(grown);
         self.receive_if_wanted(conn);
@@ -262,7 +256,7 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
 
     fn watch_listener(&mut self, listener: usize) -> nix::Result<()> {
         let fd = self.shell.listeners[listener].listener.as_fd().as_raw_fd();
-        self.ring.watch_listener(listener as u32, fd);
+        self.ring.watch(Token::Listener(listener as u32), fd);
         Ok(())
     }
 

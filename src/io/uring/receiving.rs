@@ -146,7 +146,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if connection.lacks_watch() {
             connection.watch = WatchRequest::Armed;
             let fd = connection.fd();
-            self.ring.watch(conn.slot, fd);
+            self.ring.watch(Token::Watch(conn.slot), fd);
         }
     }
 

@@ -125,11 +125,12 @@ pub trait Ring {
     /// The memory of all buffers.
     fn memory_bytes(&self) -> usize;
 
-    /// Completes once, when connections wait at a listener.
+    /// Completes once. For [`Token::Watch`]: when the peer has ended its input or the connection is broken; io_uring cannot wait for the
+    /// latter alone. Else when there is something to read, or a connection to accept.
     ///
     /// A multishot accept would save system calls, but kernels lose wake-ups of such requests (docs/internals/IO.md): the last
     /// connection of a burst would wait until another one comes.
-    fn watch_listener(&mut self, number: u32, fd: RawFd);
+    fn watch(&mut self, token: Token, fd: RawFd);
 
     /// Accepts a connection that waits, without a request.
     fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError>;
@@ -167,15 +168,6 @@ pub trait Ring {
 
     /// Whether the peer is on another machine. What stays on this one is copied in any case.
     fn is_remote(&self, fd: RawFd) -> bool;
-
-    /// Completes when the peer has ended its input or the connection is broken. io_uring cannot wait for the latter alone.
-    fn watch(&mut self, slot: u32, fd: RawFd);
-
-    /// Completes when there are signals to read.
-    fn watch_signals(&mut self, fd: RawFd);
-
-    /// Completes once, when a thread of the disk has completed an operation.
-    fn watch_disk(&mut self, fd: RawFd);
 
     /// Writes as much to a file as the kernel takes at once.
     ///

@@ -169,7 +169,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
 
     /// Makes requests that should be in flight and are not. Returns how many.
     fn make_missing_requests(&mut self) -> u64 {
-        let listeners = self.unwatched_listeners();
+        let listeners = self.shell.unwatched().count() as u64;
         self.watch_all_listeners();
         let mut connections = 0;
         for _ in 0..SELF_CHECK_STEPS.min(self.shell.connections.slots()) {
@@ -183,13 +183,5 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             }
         }
         listeners + connections
-    }
-
-    /// The number of listeners that are not watched though connections are accepted at them.
-    pub(super) fn unwatched_listeners(&self) -> u64 {
-        let listeners = 0..self.shell.listeners.len();
-        let is_unwatched =
-            |&index: &usize| !self.shell.listeners[index].is_watched && !self.shell.is_accept_paused(index);
-        listeners.filter(is_unwatched).count() as u64
     }
 }

@@ -40,14 +40,15 @@ impl HttpShare {
 
 impl Server {
     /// Takes in an accepted connection.
-    pub(in crate::server) fn open_http(&mut self) -> ConnId {
+    /// Opens a connection. A peer that is not shown yet comes with [`Event::Peer`].
+    pub(in crate::server) fn open_http(&mut self, peer: Option<Peer>, now: Time) -> ConnId {
         let Self { core, connections } = self;
-        // `accept` gets no time. The latest activity of another connection is a lower bound for now.
-        // Bounded by CONNECTIONS_MAX: the HTTP connections.
-        let active = connections.all_http().map(|one| one.active).max().unwrap_or(Time::ZERO);
-        let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
+        let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, now));
         core.memory.count_http(connections.http(conn));
         self.count_tables();
+        if let Some(peer) = peer {
+            self.admit_http(conn, peer, now);
+        }
         conn
     }
 
@@ -101,6 +102,7 @@ impl Server {
             }
             Event::InputEnding { .. } => {}
             Event::ReceivedDirect { .. } => panic!("a driver receives only bodies directly"),
+            Event::Peer { .. } | Event::Certified { .. } => unreachable!("the server has handled it"),
             Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) | Event::SystemClock(_) => {
                 unreachable!("they name no connection")
             }

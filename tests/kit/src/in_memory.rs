@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Users, handle};
+use beanring::server::{
+    Change, Config, Effect, Entry, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Users, handle,
+};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};
@@ -155,8 +157,8 @@ impl<S: UnderTest> InMemoryServer<S> {
 
     /// Opens a connection to the HTTP listener, from such a peer.
     pub fn open_http(&mut self, kind: PeerKind) -> usize {
-        let conn = self.server.accept(Protocol::Http);
-        self.server.set_peer(self.now, conn, HttpPeer::new(kind, "peer"));
+        let entry = Entry::Plain(Some(HttpPeer::new(kind, "peer")));
+        let conn = self.server.accept(self.now, Protocol::Http, entry);
         self.ends.push(End { connection: Connection::new(conn), received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1
@@ -164,9 +166,9 @@ impl<S: UnderTest> InMemoryServer<S> {
 
     /// Opens a connection whose client has proved by a certificate to have these names.
     pub fn open_certified(&mut self, protocol: Protocol, names: &[&str]) -> usize {
-        let connection = Connection::new(self.server.accept(protocol));
+        let connection = Connection::new(self.server.accept(self.now, protocol, Entry::Plain(None)));
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        self.server.certified(connection.conn, &names);
+        handle(&mut self.server, self.now, Event::Certified { conn: connection.conn, names: &names });
         self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1
@@ -204,12 +206,12 @@ impl<S: UnderTest> InMemoryServer<S> {
 
     /// Gives the server other users. Their connections have not followed yet.
     pub fn replace_users_at_once(&mut self, users: Users) {
-        self.server.replace_users(users);
+        self.server.change(self.now, Change::Users(Some(users)));
     }
 
     /// Gives the server other users, and lets it work until their connections have followed.
     pub fn replace_users(&mut self, users: Users) {
-        self.server.replace_users(users);
+        self.replace_users_at_once(users);
         self.settle();
         self.check();
     }
@@ -289,7 +291,7 @@ impl<S: UnderTest> InMemoryServer<S> {
     /// Carries out all effects. Returns whether there was one.
     fn carry_out(&mut self) -> bool {
         let mut had_effect = false;
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             had_effect = true;
             let conn = match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,
@@ -329,7 +331,8 @@ impl<S: UnderTest> InMemoryServer<S> {
 
 impl<S: UnderTest> Peer for InMemoryServer<S> {
     fn open(&mut self) -> usize {
-        let connection = Connection::new(self.server.accept(Protocol::Beanstalk));
+        let connection =
+            Connection::new(self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None)));
         self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1

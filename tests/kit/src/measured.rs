@@ -23,14 +23,12 @@ use beanring::io::signal::Signals;
 use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::server::{
-    CertificatePart, CertificatePem, Config, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol,
-    Server, ServerRole, Service, Users,
+    Change, Config, ConnNames, Effect, Entry, Event, Priced, Protocol, Server, Service, Status, Users,
 };
 use beanring::time::Time;
 use beanring::values::account::Account;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
-use beanring::values::link_secret::LinkSecret;
 use beanring::wal::LogRequest;
 use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -339,87 +337,20 @@ impl<S: Service> Measured<S> {
 impl<S: Service> Service for Measured<S> {
     type Identity = S::Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<S::Identity, (Option<CertificatePart>, String)> {
-        S::read_identity(files)
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
+        self.server().accept(now, protocol, entry)
     }
 
-    fn accept(&mut self, protocol: Protocol) -> ConnId {
-        self.server().accept(protocol)
-    }
-
-    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
-        self.server().set_peer(now, conn, peer);
-    }
-
-    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {
-        self.server().begin_proxied(now, conn, has_tls, balancer);
-    }
-
-    fn begin_forwarded(&mut self, now: Time, conn: ConnId, standby: Origin) {
-        self.server().begin_forwarded(now, conn, standby);
-    }
-
-    fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
-        self.server().begin_tls(now, conn, origin);
-    }
-
-    fn certified(&mut self, conn: ConnId, names: &[String]) {
-        self.server().certified(conn, names);
-    }
-
-    fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
-        self.server().set_link_secret(secret);
-    }
-
-    fn leader_token(&self) -> Option<u64> {
-        self.server.as_ref()?.leader_token()
-    }
-
-    fn peer_name(&self, conn: ConnId) -> Option<&str> {
-        self.server.as_ref()?.peer_name(conn)
-    }
-
-    fn user_name(&self, conn: ConnId) -> Option<&str> {
-        self.server.as_ref()?.user_name(conn)
-    }
-
-    fn replace_users(&mut self, users: Users) -> Option<Users> {
-        self.server().replace_users(users)
-    }
-
-    fn users_refused(&mut self) {
-        self.server().users_refused();
-    }
-
-    fn replace_certificate(&mut self, now: Time, identity: Result<S::Identity, String>) {
-        self.server().replace_certificate(now, identity);
-    }
-
-    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.server().show_counts(counts);
-    }
-
-    fn account(&self) -> Rc<Account> {
-        self.server.as_ref().map_or_else(Rc::default, Service::account)
-    }
-
-    fn number(&self, conn: ConnId) -> u64 {
-        self.server.as_ref().map_or(0, |server| server.number(conn))
-    }
-
-    fn budget(&mut self) -> &mut Budget {
-        match &mut self.server {
-            Some(server) => server.budget(),
-            None => &mut self.budget_after,
-        }
-    }
-
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.is_stopping |= matches!(event.event(), Event::Stop);
         self.now.set(now);
         if let Some(server) = &mut self.server {
-            server.take(now, event);
+            server.handle_event(now, event);
         }
+    }
+
+    fn change(&mut self, now: Time, change: Change<S::Identity>) -> Option<Users> {
+        self.server().change(now, change)
     }
 
     fn turn(&mut self, now: Time) {
@@ -438,8 +369,8 @@ impl<S: Service> Service for Measured<S> {
         }
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
-        self.server.as_mut()?.next_effect()
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.server.as_mut()?.poll_effect()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -458,24 +389,27 @@ impl<S: Service> Service for Measured<S> {
         }
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.server.as_mut()?.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.as_mut()?.poll_log_request(now)
     }
 
-    fn role(&self) -> ServerRole {
-        self.server.as_ref().map_or(ServerRole::Serving, Service::role)
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        self.server.as_ref().map_or_else(ConnNames::default, |server| server.names(conn))
     }
 
-    fn is_draining(&self) -> bool {
-        self.server.as_ref().is_some_and(Service::is_draining)
+    fn status(&self) -> Status {
+        self.server.as_ref().map_or_else(Status::default, Service::status)
     }
 
-    fn is_settled(&self) -> bool {
-        self.server.as_ref().is_none_or(Service::is_settled)
+    fn budget(&mut self) -> &mut Budget {
+        match &mut self.server {
+            Some(server) => server.budget(),
+            None => &mut self.budget_after,
+        }
     }
 
-    fn failure(&self) -> Option<String> {
-        self.server.as_ref()?.failure()
+    fn account(&self) -> Rc<Account> {
+        self.server.as_ref().map_or_else(Rc::default, Service::account)
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {

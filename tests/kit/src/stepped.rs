@@ -5,7 +5,7 @@ use std::mem;
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Entry, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, LogReply, LogRequest, WalConfig};
@@ -98,10 +98,7 @@ impl Stepped {
     }
 
     fn accept(&mut self, protocol: Protocol, peer: Option<Peer>) -> usize {
-        let conn = self.server.accept(protocol);
-        if let Some(peer) = peer {
-            self.server.set_peer(self.now, conn, peer);
-        }
+        let conn = self.server.accept(self.now, protocol, Entry::Plain(peer));
         self.ends.push(End { conn, received: Vec::new(), is_paused: false });
         self.ends.len() - 1
     }
@@ -201,7 +198,7 @@ impl Stepped {
     /// Carries out all effects. Returns whether one of them was progress: the server may ask again and again for a disk that is full.
     fn carry_out(&mut self) -> bool {
         let mut is_progress = false;
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Send(conn) => {
                     let end = self.end(conn);
@@ -219,7 +216,7 @@ impl Stepped {
                     is_progress = true;
                 }
                 Effect::Log => {
-                    while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                    while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                         self.disk.begin(operation);
                         is_progress = true;
                     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use beanring::bodies::Bodies;
 use beanring::server::{
-    CertificatePem, ClientAct, DriverCounts, Effect, Event, Peer, Priced, Protocol, Server, Service,
-    TlsCounts,
+    CertificatePem, Change, ClientAct, ConnNames, Effect, Entry, Event, Peer, Priced, Protocol, Server,
+    Service, Status, TlsCounts, Users,
 };
 use beanring::time::Time;
 use beanring::transport::{Identity, Transport};
@@ -142,7 +142,7 @@ impl Tunnel {
     /// Carries out the effects of the transport. Returns whether there was one.
     fn carry_out(&mut self) -> bool {
         let mut had_effect = false;
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             had_effect = true;
             match effect {
                 Effect::Send(conn) => self.end(conn).link.apply(&effect),
@@ -339,10 +339,6 @@ impl UnderTest for Tunnel {
         &mut self.transport.server_mut().server
     }
 
-    fn set_now(&mut self, now: Time) {
-        self.now = now;
-    }
-
     fn is_shaking_hands(&self) -> bool {
         self.counts.unfinished_handshakes.get() > 0
     }
@@ -351,9 +347,11 @@ impl UnderTest for Tunnel {
 impl Service for Tunnel {
     type Identity = Identity;
 
-    fn accept(&mut self, protocol: Protocol) -> ConnId {
-        let conn = self.transport.accept(protocol);
-        self.transport.begin_tls(self.now, conn, Peer::unknown().origin);
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
+        self.now = now;
+        let Entry::Plain(peer) = entry else { unreachable!("the client's end of TLS is in the tunnel") };
+        let peer = peer.unwrap_or_else(Peer::unknown);
+        let conn = self.transport.accept(now, protocol, Entry::Tls(peer));
         let slot = conn.slot as usize;
         if self.ends.len() <= slot {
             self.ends.resize_with(slot + 1, || None);
@@ -363,23 +361,7 @@ impl Service for Tunnel {
         conn
     }
 
-    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
-        self.transport.set_peer(now, conn, peer);
-    }
-
-    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.transport.show_counts(counts);
-    }
-
-    fn number(&self, conn: ConnId) -> u64 {
-        self.transport.number(conn)
-    }
-
-    fn budget(&mut self) -> &mut Budget {
-        self.transport.budget()
-    }
-
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
         match event.event() {
             Event::Received { conn, .. }
@@ -388,9 +370,13 @@ impl Service for Tunnel {
             | Event::Sent { conn, .. }
             | Event::HungUp { conn }
             | Event::Closed { conn } => self.handle_end(*conn, event.event()),
-            _ => self.transport.take(now, event),
+            _ => self.transport.handle_event(now, event),
         }
         self.exchange();
+    }
+
+    fn change(&mut self, now: Time, change: Change<Identity>) -> Option<Users> {
+        self.transport.change(now, change)
     }
 
     fn turn(&mut self, now: Time) {
@@ -399,7 +385,7 @@ impl Service for Tunnel {
         self.exchange();
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
@@ -419,20 +405,20 @@ impl Service for Tunnel {
         slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.transport.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.transport.poll_log_request(now)
     }
 
-    fn is_draining(&self) -> bool {
-        self.transport.is_draining()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        self.transport.names(conn)
     }
 
-    fn is_settled(&self) -> bool {
-        self.transport.is_settled()
+    fn status(&self) -> Status {
+        self.transport.status()
     }
 
-    fn failure(&self) -> Option<String> {
-        self.transport.failure()
+    fn budget(&mut self) -> &mut Budget {
+        self.transport.budget()
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {

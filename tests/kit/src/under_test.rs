@@ -1,7 +1,6 @@
 //! A server in memory, with or without TLS before it.
 
 use beanring::server::{Server, Service};
-use beanring::time::Time;
 
 /// A server in memory as a driver sees it, and the [`Server`] in it as a test does.
 pub trait UnderTest: Service {
@@ -10,9 +9,6 @@ pub trait UnderTest: Service {
 
     /// Returns the server, to be changed.
     fn server_mut(&mut self) -> &mut Server;
-
-    /// Tells the time of the next [`Service::accept`].
-    fn set_now(&mut self, _now: Time) {}
 
     /// Whether a connection has more to exchange before its client can send: it does so in each [`Service::turn`].
     fn is_shaking_hands(&self) -> bool {

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use beanring::bodies::Bodies;
-use beanring::server::{DriverCounts, Effect, Peer, Priced, Protocol, Server, Service, Users};
+use beanring::server::{Change, ConnNames, Effect, Entry, Priced, Protocol, Server, Service, Status, Users};
 use beanring::time::Time;
 use beanring::values::account::Account;
 use beanring::values::budget::Budget;
@@ -22,52 +22,24 @@ pub struct Unmetered {
 impl Service for Unmetered {
     type Identity = Infallible;
 
-    fn accept(&mut self, protocol: Protocol) -> ConnId {
-        self.server.accept(protocol)
+    fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
+        self.server.accept(now, protocol, entry)
     }
 
-    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
-        self.server.set_peer(now, conn, peer);
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
+        self.server.handle_event(now, event);
     }
 
-    fn certified(&mut self, conn: ConnId, names: &[String]) {
-        self.server.certified(conn, names);
-    }
-
-    fn replace_users(&mut self, users: Users) -> Option<Users> {
-        self.server.replace_users(users)
-    }
-
-    fn users_refused(&mut self) {
-        self.server.users_refused();
-    }
-
-    fn account(&self) -> Rc<Account> {
-        if self.is_metered { self.server.account() } else { Rc::default() }
-    }
-
-    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.server.show_counts(counts);
-    }
-
-    fn number(&self, conn: ConnId) -> u64 {
-        self.server.number(conn)
-    }
-
-    fn budget(&mut self) -> &mut Budget {
-        self.server.budget()
-    }
-
-    fn take(&mut self, now: Time, event: Priced<'_>) {
-        self.server.take(now, event);
+    fn change(&mut self, now: Time, change: Change<Infallible>) -> Option<Users> {
+        self.server.change(now, change)
     }
 
     fn turn(&mut self, now: Time) {
         self.server.turn(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
-        self.server.next_effect()
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.server.poll_effect()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -82,20 +54,24 @@ impl Service for Unmetered {
         self.server.outgoing(conn, slices);
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.server.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.poll_log_request(now)
     }
 
-    fn is_draining(&self) -> bool {
-        self.server.is_draining()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        self.server.names(conn)
     }
 
-    fn is_settled(&self) -> bool {
-        self.server.is_settled()
+    fn status(&self) -> Status {
+        self.server.status()
     }
 
-    fn failure(&self) -> Option<String> {
-        self.server.failure()
+    fn budget(&mut self) -> &mut Budget {
+        self.server.budget()
+    }
+
+    fn account(&self) -> Rc<Account> {
+        if self.is_metered { self.server.account() } else { Rc::default() }
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {

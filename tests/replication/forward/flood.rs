@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanring::server::{Event, Peer, Protocol, Server, Service, handle};
+use beanring::server::{Change, Entry, Event, Peer, Protocol, Server, Service, handle};
 use beanring::time::Time;
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
@@ -32,13 +32,13 @@ struct Leader(Link<Server>);
 impl Leader {
     fn new() -> Self {
         let mut link = Link::new(Transport::new(Server::new(config(65_535)), None, Rc::default()));
-        link.set_link_secret(Some(SECRET));
+        link.change(NOW, Change::LinkSecret(Some(SECRET)));
         Self(link)
     }
 
     fn receive(&mut self, conn: ConnId, bytes: &[u8]) {
         handle(&mut self.0, NOW, Event::Received { conn, bytes });
-        while self.0.next_effect().is_some() {}
+        while self.0.poll_effect().is_some() {}
     }
 
     fn is_busy(&self) -> bool {
@@ -50,7 +50,7 @@ impl Leader {
         let mut all: Vec<Vec<u8>> = vec![Vec::new(); conns.len()];
         self.0.turn(NOW);
         loop {
-            while self.0.next_effect().is_some() {}
+            while self.0.poll_effect().is_some() {}
             let mut has_sent = false;
             for (&conn, sent) in conns.iter().zip(&mut all) {
                 let bytes = outgoing(&mut self.0, conn);
@@ -68,8 +68,8 @@ impl Leader {
 
     /// Connects as a standby does, and shakes hands.
     fn forwarded(&mut self, config: &Arc<ClientConfig>) -> (ConnId, ClientConnection) {
-        let conn = self.0.accept(Protocol::Beanstalk);
-        self.0.begin_forwarded(NOW, conn, Peer::unknown().origin);
+        let entry = Entry::Forwarded(Peer::unknown().origin);
+        let conn = self.0.accept(NOW, Protocol::Beanstalk, entry);
         let mut tls = client(config);
         while tls.is_handshaking() || tls.wants_write() {
             let bytes = sealed(&mut tls, b"");
@@ -109,7 +109,7 @@ fn a_flood_through_a_standby_leaves_iterations_short_and_others_served() {
         let pieces = floods.iter().map(|flood| flood.chunks(RECEIVE_BYTES).nth(piece).unwrap_or_default());
         input.extend(conns.iter().copied().zip(pieces));
     }
-    let direct = leader.0.accept(Protocol::Beanstalk);
+    let direct = leader.0.accept(NOW, Protocol::Beanstalk, Entry::Plain(None));
     conns.push(direct);
     let (mut longest, mut iterations, mut waited, mut waited_most, mut replies) =
         (Duration::ZERO, 0, None, 0, 0);

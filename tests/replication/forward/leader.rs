@@ -9,7 +9,9 @@ use std::thread;
 use beanring::io::driver::Driver;
 use beanring::io::forward::{Settings, Target};
 use beanring::io::socket::{Address, Listener, ListenerKind};
-use beanring::server::{ClientAct, Effect, Event, Origin, Protocol, Server, Service, TlsCounts};
+use beanring::server::{
+    Change, ClientAct, Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts,
+};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
@@ -57,7 +59,7 @@ impl Leader {
                 transport.refuse_clear_clients();
             }
             let mut link = Link::new(transport);
-            link.set_link_secret(secret);
+            link.change(Time::ZERO, Change::LinkSecret(secret));
             run(io, vec![clients, standbys], link);
         });
         Self { clients: clients_at, standbys: standbys_at, trusting }
@@ -251,13 +253,13 @@ fn a_client_of_the_wrong_kind_is_told_from_a_wrong_secret() {
         if !takes_clear {
             transport.refuse_clear_clients();
         }
-        transport.set_link_secret(Some(SECRET));
-        let conn = transport.accept(Protocol::Beanstalk);
-        transport.begin_forwarded(Time::ZERO, conn, Origin { network: 0, is_local: false });
+        transport.change(Time::ZERO, Change::LinkSecret(Some(SECRET)));
+        let entry = Entry::Forwarded(Origin { network: 0, is_local: false });
+        let conn = transport.accept(Time::ZERO, Protocol::Beanstalk, entry);
         let inbound = Inbound { has_tls, ..Inbound::default() };
         let bytes = header(ClientAddress::Unix, inbound, shown);
         transport.handle(Time::ZERO, Event::Received { conn, bytes: &bytes });
-        let effects = std::iter::from_fn(|| transport.next_effect());
+        let effects = std::iter::from_fn(|| transport.poll_effect());
         let acts = effects.filter_map(|effect| match effect {
             Effect::LogClient(_, act) => Some(act),
             _ => None,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::rc::Rc;
 
-use beanring::server::{Effect, Event, Origin, Protocol, Server, Service, TlsCounts, handle};
+use beanring::server::{Change, Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts, handle};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
@@ -31,13 +31,14 @@ struct Leader<S> {
 
 impl<S: Service> Leader<S> {
     fn new(mut service: S) -> Self {
-        service.set_link_secret(Some(SECRET));
-        Self { service, now: Time::from_nanos(1_000_000_000), closed: HashSet::new() }
+        let now = Time::from_nanos(1_000_000_000);
+        service.change(now, Change::LinkSecret(Some(SECRET)));
+        Self { service, now, closed: HashSet::new() }
     }
 
     fn connect(&mut self, network: u128) -> ConnId {
-        let conn = self.service.accept(Protocol::Beanstalk);
-        self.service.begin_forwarded(self.now, conn, Origin { network, is_local: false });
+        let entry = Entry::Forwarded(Origin { network, is_local: false });
+        let conn = self.service.accept(self.now, Protocol::Beanstalk, entry);
         self.carry_out();
         conn
     }
@@ -67,7 +68,7 @@ impl<S: Service> Leader<S> {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.service.next_effect() {
+        while let Some(effect) = self.service.poll_effect() {
             if let Effect::Close(conn) = effect {
                 self.closed.insert(conn);
                 handle(&mut self.service, self.now, Event::Closed { conn });

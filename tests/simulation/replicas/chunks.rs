@@ -1,7 +1,7 @@
 //! What a random run seldom meets: logs with gaps, with batches of several chunks, trimmed logs, and the end of a leader.
 
 use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Protocol, Server, ServerRole, Service};
+use beanring::server::{Effect, Entry, Event, Protocol, Server, ServerRole, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::{ConnId, JobId};
 use beanring::wal::replica::{
@@ -54,8 +54,8 @@ impl Rig {
         let mut rig =
             Self { server, node: Node::new(false), now, conn, is_held: false, held: Vec::new(), renewals: 0 };
         rig.run();
-        assert_eq!(rig.server.role(), ServerRole::Serving);
-        rig.conn = rig.server.accept(Protocol::Beanstalk);
+        assert_eq!(rig.server.status().role, ServerRole::Serving);
+        rig.conn = rig.server.accept(now, Protocol::Beanstalk, Entry::Plain(None));
         rig
     }
 
@@ -67,10 +67,10 @@ impl Rig {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Log => {
-                    while let Some(LogRequest::Database(request)) = self.server.log_request(self.now) {
+                    while let Some(LogRequest::Database(request)) = self.server.poll_log_request(self.now) {
                         self.begin(*request);
                     }
                 }
@@ -319,7 +319,7 @@ fn nothing_follows_a_farewell() {
     rig.run();
     let [Request::Append { chunk, .. }] = &rig.held[..] else { panic!("{:?}", rig.held) };
     assert_eq!(ChunkHeader::decode(chunk).expect("it is a chunk").0.kind, Kind::Farewell);
-    assert!(!rig.server.is_settled(), "the farewell is not acknowledged");
+    assert!(!rig.server.status().is_settled, "the farewell is not acknowledged");
     // The job of the client becomes ready, which is a record.
     rig.server.handle(rig.now, Event::HungUp { conn: rig.conn });
     rig.run();
@@ -328,7 +328,7 @@ fn nothing_follows_a_farewell() {
     rig.is_held = false;
     rig.begin(farewell);
     rig.run();
-    assert!(rig.server.is_settled());
+    assert!(rig.server.status().is_settled);
     let (applied, follower, mut engine) = follow(&rig.page());
     assert_eq!(applied, Ok(true));
     assert!(follower.has_left());

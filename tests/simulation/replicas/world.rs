@@ -8,7 +8,7 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::faults::Fault;
-use beanring::server::{Effect, Server, ServerRole, Service};
+use beanring::server::{Effect, Server, ServerRole, Service, Status};
 use beanring::time::Time;
 use beanring::wal::LogRequest;
 use beanring::wal::replica::{ChunkHeader, DatabaseReply, Kind, Request};
@@ -253,7 +253,7 @@ impl World {
 
     /// The servers that lead, as far as they know.
     fn leaders(&self) -> Vec<usize> {
-        let leads = |server: &Server| server.role() == ServerRole::Serving;
+        let leads = |server: &Server| server.status().role == ServerRole::Serving;
         (0..self.hosts.len()).filter(|&host| self.hosts[host].server.as_ref().is_some_and(leads)).collect()
     }
 
@@ -453,7 +453,7 @@ impl World {
                 return;
             }
             let Some(server) = &mut self.hosts[host].server else { return };
-            let Some(effect) = server.next_effect() else {
+            let Some(effect) = server.poll_effect() else {
                 if !std::mem::take(&mut has_turn) {
                     break;
                 }
@@ -467,7 +467,7 @@ impl World {
 
     fn after_iteration(&mut self, host: usize) {
         let Some(server) = &self.hosts[host].server else { return };
-        match server.role() {
+        match server.status().role {
             ServerRole::Ended(end) => {
                 self.log(|| format!("server {host} has ended: {end}"));
                 self.end_process(host, 5 * MS);
@@ -492,7 +492,8 @@ impl World {
         }
         let server = self.hosts[host].server.as_ref().expect("it runs");
         // It ends also without the database.
-        if self.hosts[host].is_stopping && (server.is_settled() || server.failure().is_some()) {
+        let Status { is_settled, failure, .. } = server.status();
+        if self.hosts[host].is_stopping && (is_settled || failure.is_some()) {
             self.log(|| format!("server {host} has stopped"));
             self.end_process(host, 5 * MS);
             return self.start_later(host);
@@ -521,7 +522,7 @@ impl World {
         match effect {
             Effect::Log => {
                 while let Some(asked) =
-                    self.hosts[host].server.as_mut().and_then(|server| server.log_request(now))
+                    self.hosts[host].server.as_mut().and_then(|server| server.poll_log_request(now))
                 {
                     let LogRequest::Database(request) = asked else { panic!("{asked:?}") };
                     self.begin(host, *request);

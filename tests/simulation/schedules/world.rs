@@ -7,7 +7,9 @@ use std::rc::Rc;
 use beanring::io::wal_files::recover;
 use beanring::protocol::reply::Reply;
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Observation, Observer, Protocol, Server, Service, handle};
+use beanring::server::{
+    Config, Effect, Entry, Event, Observation, Observer, Protocol, Server, Service, handle,
+};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::tube_rules::{Rule, RuleKey, RuleValue, TubeRules};
@@ -149,7 +151,7 @@ impl World {
         let disk = new_disk(SEGMENTS, false);
         let puts = Puts::default();
         let mut server = started(setting, &disk, now, &puts);
-        let conn = server.accept(Protocol::Beanstalk);
+        let conn = server.accept(now, Protocol::Beanstalk, Entry::Plain(None));
         Self {
             setting,
             random,
@@ -225,11 +227,11 @@ impl World {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Send(conn) => self.received.extend(send_all(&mut self.server, conn, self.now)),
                 Effect::Log => {
-                    while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                    while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                         self.disk.begin(operation);
                     }
                 }
@@ -450,11 +452,11 @@ impl World {
         for _ in 0..SPINS_MAX {
             self.turn();
             self.finish_disk_operation();
-            if self.server.is_settled() && !self.disk.is_busy() {
+            if self.server.status().is_settled && !self.disk.is_busy() {
                 break;
             }
         }
-        assert!(self.server.is_settled(), "a stop ends");
+        assert!(self.server.status().is_settled, "a stop ends");
         self.history.written = self.history.len();
         self.history.synced = self.history.len();
     }
@@ -471,7 +473,7 @@ impl World {
         (self.received, self.unread) = (Vec::new(), 0);
         self.is_draining = false;
         self.turns.clear();
-        self.conn = self.server.accept(Protocol::Beanstalk);
+        self.conn = self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None));
         let system = self.system();
         let lost = self.history.restarted(self.server.engine(), kept, system);
         self.log(|| format!("started: {kept} changes had to be there, {lost} are lost"));

@@ -2,7 +2,7 @@
 
 use beanring::io::wal_files::{RecoveryError, Storage, recover};
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Protocol, Server, handle};
+use beanring::server::{Config, Effect, Entry, Event, Protocol, Server, handle};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{Durability, LogReply, LogRequest, WalConfig, is_full};
@@ -192,8 +192,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.server.set_now(self.now);
-        let conn = self.server.accept(Protocol::Beanstalk);
+        let conn = self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None));
         let clients = self.server.server().engine().clients();
         let key =
             clients.iter().find(|(_, client)| client.conn == conn).expect("the client is in the queue").0;
@@ -279,7 +278,7 @@ impl World {
                 self.checker.observed(step);
             }
             self.checker.learn_keys(self.server.server().engine());
-            let Some(effect) = self.server.next_effect() else { return };
+            let Some(effect) = self.server.poll_effect() else { return };
             self.carry_out(effect);
         }
     }
@@ -292,7 +291,7 @@ impl World {
                 link.close(&mut *self.server, self.now);
             }
             Effect::Log => {
-                while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                     if !self.disk.is_busy() {
                         self.disk_due = self.now + DISK_SPAN;
                     }
@@ -413,11 +412,11 @@ impl World {
             if self.has_failed {
                 return self.restart(Crash::Killed, &mut Random::new(0));
             }
-            if self.server.is_settled() && !self.disk.is_busy() {
+            if self.server.status().is_settled && !self.disk.is_busy() {
                 break;
             }
         }
-        assert!(self.server.is_settled(), "a stop ends");
+        assert!(self.server.status().is_settled, "a stop ends");
         let is_synced = self.setting.durability != Some(Durability::Never);
         let crash = if is_synced { Crash::PowerLoss } else { Crash::Killed };
         self.start_again(crash, Promise::All, &mut Random::new(0));

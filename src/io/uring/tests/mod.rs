@@ -35,6 +35,9 @@ use beanring_testkit::runner::{Dialect, run};
 /// The size of a chunk of the arena.
 const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 
+/// The reply to `pick`.
+const UNKNOWN_COMMAND: &[u8] = b"UNKNOWN_COMMAND\r\n";
+
 /// Iterations in which the driver must come to rest.
 const ITERATIONS_MAX: usize = 1_000_000;
 
@@ -47,6 +50,7 @@ struct Simulated {
     /// The delay of that iteration.
     lateness: Span,
     ends: Vec<End>,
+    seed: u64,
 }
 
 /// A connection, by the descriptor that the driver was given.
@@ -75,10 +79,10 @@ fn config(max_job_bytes: u32) -> Config {
 
 impl Simulated {
     fn start(seed: u64) -> Self {
-        Self::with(config(JOB_BYTES_DEFAULT), None, seed)
+        Self::with(config(JOB_BYTES_DEFAULT), seed)
     }
 
-    fn with(config: Config, connections_max: Option<u32>, seed: u64) -> Self {
+    fn with(config: Config, seed: u64) -> Self {
         // Registered chunks count whole and are not freed, which is too much for a low memory limit.
         let registered_bytes_max = if config.max_memory_bytes.is_some() { 0 } else { 2 * CHUNK_BYTES };
         let server = Server::new(config);
@@ -92,7 +96,7 @@ impl Simulated {
             disk: None,
             database: None,
             forwarding: None,
-            connections_max,
+            connections_max: None,
             keepalive: None,
             registered_bytes_max,
             process: ProcessFiles::default(),
@@ -102,7 +106,7 @@ impl Simulated {
         // The memory limits of conversations are for the core alone, without the buffers of a driver.
         driver.shell.set_memory(0);
         driver.shell.ignore_system_clock();
-        Self { driver, now: Time::ZERO, deadline: None, lateness: Span::ZERO, ends: Vec::new() }
+        Self { driver, now: Time::ZERO, deadline: None, lateness: Span::ZERO, ends: Vec::new(), seed }
     }
 
     fn socket(&mut self, conn: usize) -> &mut Socket {
@@ -163,7 +167,7 @@ impl Simulated {
             let is_lost = listening.is_watched && !is_under_way(Token::Listener(number as u32));
             assert!(!is_lost, "the watch of a listener is lost");
         }
-        assert_eq!(self.driver.unwatched_listeners(), 0, "every listener is watched");
+        assert_eq!(self.driver.shell.unwatched().count(), 0, "every listener is watched");
     }
 
     /// A connection stays open as long as a request refers to it.
@@ -193,6 +197,31 @@ impl Simulated {
 }
 
 impl Simulated {
+    /// Returns what a connection has received and receives now.
+    fn read(&mut self, conn: usize) -> Vec<u8> {
+        let mut output = Vec::new();
+        while let Received::Bytes(bytes) = self.receive(conn, Patience::Reply) {
+            output.extend(bytes);
+        }
+        output
+    }
+
+    /// Checks that a connection gets a reply.
+    fn assert_serves(&mut self, conn: usize) {
+        self.send(conn, b"pick\r\n");
+        assert_eq!(self.read(conn), UNKNOWN_COMMAND, "seed {}", self.seed);
+    }
+
+    /// Has all peers close.
+    fn close_all(&mut self) {
+        for conn in 0..self.ends.len() {
+            if !self.is_closed(conn) {
+                self.close(conn);
+            }
+            assert!(self.is_closed(conn), "seed {}", self.seed);
+        }
+    }
+
     /// Makes a connection that the driver has not accepted yet.
     fn connect(&mut self) -> usize {
         let socket = UnixDatagram::unbound().expect("a descriptor is free");
@@ -272,33 +301,16 @@ fn conversations_with_the_fake_kernel() {
                 sub_second: conversation.sub_second,
                 ..config(conversation.max_job_size.unwrap_or(JOB_BYTES_DEFAULT))
             };
-            let mut peer = Simulated::with(config, None, seed);
+            let mut peer = Simulated::with(config, seed);
             if let Err(failure) = run(conversation, &mut peer, Dialect::Quoted) {
                 panic!("seed {seed}\n{failure}");
             }
-            for conn in 0..peer.ends.len() {
-                if !peer.is_closed(conn) {
-                    peer.close(conn);
-                }
-            }
-            assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
+            peer.close_all();
             zero_copy_sends += peer.driver.shell.counts.kept().zero_copy_sends;
             registered_bytes += peer.driver.shell.counts.kept().registered_bytes;
         }
     }
     assert!(zero_copy_sends > 0 && registered_bytes > 0, "large bodies are among what is sent");
-}
-
-/// Returns everything that the peer has received, if its connection is closed.
-fn read_to_end(peer: &mut Simulated, conn: usize) -> Option<Vec<u8>> {
-    let mut output = Vec::new();
-    loop {
-        match peer.receive(conn, Patience::Reply) {
-            Received::Bytes(bytes) => output.extend(bytes),
-            Received::Silence => return None,
-            Received::Closed => return Some(output),
-        }
-    }
 }
 
 #[test]
@@ -315,10 +327,7 @@ fn a_large_body_is_received_to_its_place() {
                 peer.send(conn, piece);
             }
             peer.send(conn, format!("\r\npeek {number}\r\n").as_bytes());
-            let mut output = Vec::new();
-            while let Received::Bytes(bytes) = peer.receive(conn, Patience::Reply) {
-                output.extend(bytes);
-            }
+            let output = peer.read(conn);
             let expected = format!("INSERTED {number}\r\nFOUND {number} 60000\r\n");
             let expected = [expected.as_bytes(), &body, b"\r\n"].concat();
             assert!(output == expected, "seed {seed}: the body is unaltered");
@@ -347,7 +356,8 @@ fn the_end_of_a_paused_connection_is_detected() {
                 assert!(peer.is_closed(conn), "seed {seed}: the break is detected");
             } else {
                 peer.half_close(conn);
-                let output = read_to_end(&mut peer, conn).expect("it is closed");
+                let output = peer.read(conn);
+                assert!(peer.is_closed(conn), "seed {seed}");
                 let expected = [&b"TIMED_OUT\r\n"[..], &b"UNKNOWN_COMMAND\r\n".repeat(10_000)].concat();
                 assert!(output == expected, "seed {seed}: {} bytes", output.len());
             }
@@ -384,13 +394,10 @@ fn large_bodies_are_copied_if_the_kernel_refuses_zero_copy_sends() {
             (peer.socket(conn).is_remote, peer.socket(conn).window) = (true, 1_000_000);
             if number == 0 {
                 peer.send(conn, &[b"put 0 0 60 40000\r\n", &body[..], b"\r\n"].concat());
-                assert_eq!(peer.receive(conn, Patience::Reply), Received::Bytes(b"INSERTED 1\r\n".to_vec()));
+                assert_eq!(peer.read(conn), b"INSERTED 1\r\n");
             }
             peer.send(conn, &b"peek 1\r\n".repeat(2));
-            let mut output = Vec::new();
-            while let Received::Bytes(bytes) = peer.receive(conn, Patience::Reply) {
-                output.extend(bytes);
-            }
+            let output = peer.read(conn);
             assert!(output == found.repeat(2), "seed {seed}: {} bytes came", output.len());
         }
         assert_eq!(peer.driver.shell.counts.kept().zero_copy_sends, 0, "seed {seed}");
@@ -407,25 +414,10 @@ fn a_send_without_a_copy_for_which_memory_is_short_is_repeated_with_one() {
         let conn = peer.open();
         (peer.socket(conn).is_remote, peer.socket(conn).window) = (true, 10_000_000);
         peer.send(conn, &[b"put 0 0 60 40000\r\n", &body[..], b"\r\n"].concat());
-        assert_eq!(peer.receive(conn, Patience::Reply), Received::Bytes(b"INSERTED 1\r\n".to_vec()));
+        assert_eq!(peer.read(conn), b"INSERTED 1\r\n");
         peer.send(conn, &b"peek 1\r\n".repeat(20));
-        let mut output = Vec::new();
-        while let Received::Bytes(bytes) = peer.receive(conn, Patience::Reply) {
-            output.extend(bytes);
-        }
+        let output = peer.read(conn);
         assert!(output == found.repeat(20), "seed {seed}: {} bytes came", output.len());
-    }
-}
-
-#[test]
-fn an_error_that_no_peer_causes_is_logged_as_a_warning() {
-    for (errno, is_warned_of) in [(Errno::EINVAL, true), (Errno::ECONNRESET, false)] {
-        let mut peer = Simulated::start(0);
-        let conn = peer.open();
-        peer.socket(conn).receives_fail = Some(errno);
-        peer.settle();
-        assert!(peer.is_closed(conn), "{errno}");
-        assert_eq!(peer.driver.shell.has_warned(), is_warned_of, "{errno}");
     }
 }
 
@@ -447,22 +439,6 @@ fn a_failed_receive_closes_the_connection() {
 }
 
 #[test]
-fn input_after_quit_is_ignored() {
-    for seed in seeds(100) {
-        let mut peer = Simulated::start(seed);
-        let conn = peer.open();
-        let socket = peer.socket(conn);
-        socket.input.extend(b"quit\r\n");
-        socket.input.extend(b"put 0 0 60 1\r\n".repeat(seed as usize % 4));
-        socket.input_ended = true;
-        peer.settle();
-        assert!(peer.is_closed(conn), "seed {seed}");
-        assert_eq!(peer.driver.shell.server.engine().jobs().len(), 0, "seed {seed}");
-        peer.check();
-    }
-}
-
-#[test]
 fn a_cancelled_watch_reports_nothing() {
     for seed in seeds(100) {
         let mut peer = Simulated::start(seed);
@@ -477,8 +453,7 @@ fn a_cancelled_watch_reports_nothing() {
             assert_eq!(connection.input, InputState::Paused, "seed {seed}");
             peer.driver.resume(id);
         }
-        peer.send(conn, b"pick\r\n");
-        assert_eq!(peer.receive(conn, Patience::Reply), Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec()));
+        peer.assert_serves(conn);
     }
 }
 
@@ -606,12 +581,7 @@ fn floods_are_answered_while_clients_vanish() {
             assert!(peer.is_closed(conn), "seed {seed}: the end of the input closes the connection");
             assert!(scripts[client].is_answered_by(&outputs[client]), "seed {seed}: client {client}");
         }
-        for conn in 0..peer.ends.len() {
-            if !peer.is_closed(conn) {
-                peer.close(conn);
-            }
-        }
-        assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
+        peer.close_all();
         let engine = peer.driver.shell.server.engine();
         assert_eq!(engine.body_count(), engine.jobs().len(), "seed {seed}: one body per job");
     }

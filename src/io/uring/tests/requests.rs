@@ -7,13 +7,11 @@ use nix::errno::Errno;
 
 use super::super::connection::ReceiveRequest;
 use super::super::ring::{Ring, Token};
-use super::{Simulated, config};
+use super::{Simulated, UNKNOWN_COMMAND};
 use crate::io::descriptors::ACCEPT_PAUSE;
-use crate::io::shell::ACCEPTS_MAX;
 use crate::io::uring::self_check::SELF_CHECK_INTERVAL;
 use crate::time::Span;
-use crate::values::limits::JOB_BYTES_DEFAULT;
-use beanring_testkit::peer::{Patience, Peer, Received};
+use beanring_testkit::peer::Peer;
 use beanring_testkit::random::seeds;
 
 #[test]
@@ -39,44 +37,6 @@ fn accept_is_paused_without_descriptors_and_resumed() {
     }
 }
 
-#[test]
-fn a_crowd_in_the_backlog_is_accepted_in_several_iterations() {
-    for seed in seeds(5) {
-        let mut peer = Simulated::start(seed);
-        let conns: Vec<usize> = (0..3 * ACCEPTS_MAX).map(|_| peer.connect()).collect();
-        peer.settle();
-        for conn in conns {
-            peer.send(conn, b"pick\r\n");
-            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
-        }
-    }
-}
-
-#[test]
-fn connections_above_the_limit_wait_in_the_backlog() {
-    for seed in seeds(20) {
-        let mut peer = Simulated::with(config(JOB_BYTES_DEFAULT), Some(3), seed);
-        let conns: Vec<usize> = (0..4).map(|_| peer.connect()).collect();
-        peer.settle();
-        assert!(!peer.driver.ring.accepts(), "seed {seed}: accept is paused");
-        assert_eq!(peer.driver.ring.backlog.len(), 1, "seed {seed}: one waits in the backlog");
-        for &conn in &conns[..3] {
-            peer.send(conn, b"pick\r\n");
-            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
-        }
-        peer.close(conns[0]);
-        peer.send(conns[3], b"pick\r\n");
-        assert_eq!(peer.receive(conns[3], Patience::Reply), unknown_command(), "seed {seed}");
-        assert!(!peer.driver.ring.accepts(), "seed {seed}: three are open again");
-        peer.close(conns[1]);
-        assert!(peer.driver.ring.accepts(), "seed {seed}: one more is allowed");
-    }
-}
-
-fn unknown_command() -> Received {
-    Received::Bytes(b"UNKNOWN_COMMAND\r\n".to_vec())
-}
-
 /// Longer than the time from unreported input to its repair.
 const UNTIL_REPAIRED: Duration = Duration::from_nanos(3 * SELF_CHECK_INTERVAL.as_nanos());
 
@@ -88,17 +48,12 @@ fn the_self_check_finds_unreported_input() {
         peer.lateness = Span::from_nanos(seed * 50_000);
         let conn = peer.open();
         for repairs in 1..4 {
-            peer.send(conn, b"pick\r\n");
-            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.assert_serves(conn);
             peer.socket(conn).loses_wakeup = true;
             peer.send(conn, b"pick\r\n");
-            assert_eq!(
-                peer.receive(conn, Patience::Quiet),
-                Received::Silence,
-                "seed {seed}: the wake-up is lost"
-            );
+            assert_eq!(peer.read(conn), b"", "seed {seed}: the wake-up is lost");
             peer.advance(UNTIL_REPAIRED);
-            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            assert_eq!(peer.read(conn), UNKNOWN_COMMAND, "seed {seed}");
             assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, repairs, "seed {seed}");
         }
         peer.send(conn, b"pick\r\n");
@@ -118,8 +73,7 @@ fn the_self_check_finds_nothing_if_nothing_is_wrong() {
         let mut peer = Simulated::start(seed);
         let conn = peer.open();
         for number in 0..20 {
-            peer.send(conn, b"pick\r\n");
-            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.assert_serves(conn);
             peer.advance(Duration::from_millis(number * 150));
         }
         peer.advance(UNTIL_REPAIRED);
@@ -137,20 +91,18 @@ fn the_self_check_keeps_nothing_of_closed_connections() {
         let mut bytes = None;
         for _ in 0..100 {
             let conn = peer.open();
-            peer.send(conn, b"pick\r\n");
-            assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+            peer.assert_serves(conn);
             peer.close(conn);
             let now = peer.driver.self_check.bytes();
             assert_eq!(*bytes.get_or_insert(now), now, "seed {seed}");
         }
         peer.advance(Duration::from_nanos(SELF_CHECK_INTERVAL.as_nanos() / 2));
         let conn = peer.open();
-        peer.send(conn, b"pick\r\n");
-        assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        peer.assert_serves(conn);
         peer.socket(conn).loses_wakeup = true;
         peer.send(conn, b"pick\r\n");
         peer.advance(UNTIL_REPAIRED);
-        assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
+        assert_eq!(peer.read(conn), UNKNOWN_COMMAND, "seed {seed}");
         assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, 1, "seed {seed}");
     }
 }
@@ -173,10 +125,10 @@ fn missing_requests_are_made() {
             peer.driver.ring.enter(None).expect("the fake ring does not fail");
             peer.driver.iterate(peer.now).expect("the driver does not fail");
         }
-        assert_eq!(peer.receive(lost, Patience::Quiet), Received::Silence, "seed {seed}");
+        assert_eq!(peer.read(lost), b"", "seed {seed}");
         peer.now = peer.now + SELF_CHECK_INTERVAL + SELF_CHECK_INTERVAL;
         peer.settle();
-        assert_eq!(peer.receive(lost, Patience::Reply), unknown_command(), "seed {seed}");
+        assert_eq!(peer.read(lost), UNKNOWN_COMMAND, "seed {seed}");
         assert!(peer.driver.ring.accepts(), "seed {seed}");
         assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, 2, "seed {seed}");
     }

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Protocol, Server, Service};
+use beanring::server::{Effect, Entry, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::JOB_BYTES_DEFAULT;
@@ -54,7 +54,7 @@ impl Rig {
 
     /// Opens a connection that uses and watches `default`.
     pub fn connect(&mut self) -> ConnId {
-        self.server.accept(Protocol::Beanstalk)
+        self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None))
     }
 
     /// Opens a connection that uses and watches only this tube.
@@ -81,9 +81,9 @@ impl Rig {
     }
 
     fn carry_out(&mut self, conn: ConnId) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             if effect == Effect::Log {
-                while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                     self.server.handle(self.now, Event::Log(LogReply::Files(success(operation))));
                 }
             } else {

@@ -4,7 +4,8 @@
 use std::rc::Rc;
 
 use beanring::server::{
-    ClientAct, Config, Effect, Event, Peer, PeerKind, Protocol, Server, Service, TlsCounts, handle,
+    Change, ClientAct, Config, Effect, Entry, Event, Peer, PeerKind, Protocol, Server, Service, TlsCounts,
+    handle,
 };
 use beanring::time::{Span, Time};
 use beanring::transport::{Identity, Transport};
@@ -69,8 +70,8 @@ impl Door {
         let mut server = Server::new(config);
         server.show_tls(counts.clone());
         let mut transport = Transport::new(server, Some(identity), counts.clone());
-        transport.set_link_secret(Some(SECRET));
         let now = Time::from_nanos(1_000_000_000);
+        transport.change(now, Change::LinkSecret(Some(SECRET)));
         Self { transport, counts, now, gates: Vec::new(), iteration: 0 }
     }
 
@@ -80,41 +81,28 @@ impl Door {
 
     /// Opens a connection to a listener without TLS and headers. Returns its place among the gates.
     pub fn open(&mut self, protocol: Protocol) -> usize {
-        let at = self.accept(protocol);
-        if protocol == Protocol::Http {
-            self.transport.set_peer(self.now, self.gates[at].link.conn, local());
-        }
-        self.carry_out();
-        at
+        self.accept(protocol, Entry::Plain((protocol == Protocol::Http).then(local)))
     }
 
     /// Opens a connection to a listener with TLS.
     pub fn open_tls(&mut self, protocol: Protocol) -> usize {
-        let at = self.open(protocol);
-        self.transport.begin_tls(self.now, self.gates[at].link.conn, local().origin);
-        self.carry_out();
-        at
+        self.accept(protocol, Entry::Tls(local()))
     }
 
     /// Opens a connection to a listener for load balancers.
     pub fn open_proxied(&mut self, protocol: Protocol, has_tls: bool) -> usize {
-        let at = self.accept(protocol);
-        self.transport.begin_proxied(self.now, self.gates[at].link.conn, has_tls, local());
-        self.carry_out();
-        at
+        self.accept(protocol, Entry::Proxied { has_tls, balancer: local() })
     }
 
     /// Opens a connection to the listener for standbys. The TLS of the link is not here.
     pub fn open_forwarded(&mut self) -> usize {
-        let at = self.accept(Protocol::Beanstalk);
-        self.transport.begin_forwarded(self.now, self.gates[at].link.conn, local().origin);
-        self.carry_out();
-        at
+        self.accept(Protocol::Beanstalk, Entry::Forwarded(local().origin))
     }
 
-    fn accept(&mut self, protocol: Protocol) -> usize {
-        let link = Connection::new(self.transport.accept(protocol));
+    fn accept(&mut self, protocol: Protocol, entry: Entry) -> usize {
+        let link = Connection::new(self.transport.accept(self.now, protocol, entry));
         self.gates.push(Gate { link, received: Vec::new(), is_broken: false, acts: Vec::new() });
+        self.carry_out();
         self.gates.len() - 1
     }
 
@@ -304,7 +292,7 @@ impl Door {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
                     let gate = self.gates.iter_mut().find(|gate| gate.link.conn == conn);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Entry, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, DiskOperation, Durability, LogReply, LogRequest};
 
@@ -82,7 +82,7 @@ impl Driver {
     }
 
     pub fn connect(&mut self) -> usize {
-        let conn = self.server.accept(Protocol::Beanstalk);
+        let conn = self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None));
         let before = self.numbers.insert(conn.to_u64(), self.ends.len());
         assert!(before.is_none(), "the name of a connection is new");
         self.ends.push(End {
@@ -271,7 +271,7 @@ impl Driver {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Close(conn) => {
                     // The server closes a connection at last that has replies left which its client does not read.
@@ -292,7 +292,7 @@ impl Driver {
 
     fn begin_disk(&mut self) {
         let disk = self.disk.as_mut().expect("only a log asks for the disk");
-        while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+        while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
             disk.under_way.push_back(operation);
         }
         assert!(disk.under_way.len() <= 3, "one of each kind is under way");

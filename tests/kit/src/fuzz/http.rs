@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use beanring::server::{Config, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Entry, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::account::Held;
 use beanring::values::ids::ConnId;
@@ -113,7 +113,7 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let http_access = HttpAccess { token: None, allow_writes: true };
     let mut server = Server::new(Config { http_access, ..config(100) });
-    let client = server.accept(Protocol::Beanstalk);
+    let client = server.accept(Time::ZERO, Protocol::Beanstalk, Entry::Plain(None));
     let mut watched =
         Watched { server, now: Time::ZERO, client, monitors: Vec::new(), is_draining: false, iteration: 0 };
     watched.connect();
@@ -156,8 +156,8 @@ impl Watched {
     }
 
     fn connect(&mut self) {
-        let conn = self.server.accept(Protocol::Http);
-        self.server.set_peer(self.now, conn, Peer::new(PeerKind::Loopback, "loopback"));
+        let peer = Peer::new(PeerKind::Loopback, "loopback");
+        let conn = self.server.accept(self.now, Protocol::Http, Entry::Plain(Some(peer)));
         self.monitors.push(Monitor {
             connection: Connection::new(conn),
             expected: Vec::new(),
@@ -268,7 +268,7 @@ impl Watched {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Send(conn) if conn == self.client => {
                     send_all(&mut self.server, conn, self.now);

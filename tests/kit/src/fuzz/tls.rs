@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::rc::Rc;
 
-use beanring::server::{Effect, Event, Peer, Protocol, Server, Service, TlsCounts};
+use beanring::server::{Effect, Entry, Event, Peer, Protocol, Server, Service, TlsCounts};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use rustls::{ClientConnection, Error};
@@ -67,8 +67,7 @@ impl Attack {
         let mut transport =
             Transport::new(Server::new(config(JOB_BYTES_MAX)), Some(identity), counts.clone());
         let now = Time::from_nanos(1_000_000_000);
-        let conn = transport.accept(Protocol::Beanstalk);
-        transport.begin_tls(now, conn, Peer::unknown().origin);
+        let conn = transport.accept(now, Protocol::Beanstalk, Entry::Tls(Peer::unknown()));
         let (tls, link) = (client(&clients), Connection::new(conn));
         let mut attack =
             Self { transport, counts, now, tls, link, puts: 0, is_changed: false, has_failed: false };
@@ -224,7 +223,7 @@ impl Attack {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             if let Effect::Send(_) | Effect::Pause(_) | Effect::Resume(_) | Effect::Close(_) = effect {
                 self.link.apply(&effect);
                 self.link.close(&mut self.transport, self.now);

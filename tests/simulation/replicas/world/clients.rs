@@ -1,6 +1,6 @@
 //! Clients: what they send, and which replies leave the servers.
 
-use beanring::server::{Event, Protocol, Service};
+use beanring::server::{Entry, Event, Protocol, Service};
 use beanring::time::{Span, Time};
 use beanring_testkit::connection::{Connection, ConnectionState};
 use beanring_testkit::reply;
@@ -50,8 +50,9 @@ impl World {
     }
 
     fn connect(&mut self, host: usize) {
+        let now = self.clock(host, self.now);
         let server = self.hosts[host].server.as_mut().expect("it runs");
-        let conn = server.accept(Protocol::Beanstalk);
+        let conn = server.accept(now, Protocol::Beanstalk, Entry::Plain(None));
         self.clients += 1;
         let client = Client { number: self.clients, ..Client::default() };
         self.hosts[host].connections.push((Connection::new(conn), client));
