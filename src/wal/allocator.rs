@@ -15,11 +15,11 @@ pub struct SegmentAllocator {
     /// Segments up to this one may have another size than `-s` says.
     other_size_up_to: SegmentNumber,
     /// The largest record of a job so far, in bytes.
-    largest_record: u64,
+    pub largest_record: u64,
     /// The record of the job that last found no space, in bytes. It may have been put since.
-    requested_bytes: u64,
+    pub requested_bytes: u64,
     /// Whether an [`Arrangement`](super::Arrangement) is in flight.
-    is_arranging: bool,
+    pub is_arranging: bool,
 }
 
 impl SegmentAllocator {
@@ -56,21 +56,6 @@ impl SegmentAllocator {
         self.largest_record = self.largest_record.max(bytes as u64);
     }
 
-    /// Notes the size of a record that finds no space.
-    pub const fn request(&mut self, bytes: u64) {
-        self.requested_bytes = bytes;
-    }
-
-    /// Notes that a change of the files starts.
-    pub const fn start_arrangement(&mut self) {
-        self.is_arranging = true;
-    }
-
-    /// Notes that the change of the files has ended.
-    pub const fn finish_arrangement(&mut self) {
-        self.is_arranging = false;
-    }
-
     /// Adds a segment that was created or recycled.
     pub fn add(&mut self, segment: SegmentNumber) {
         if self.missing.front() == Some(&segment) {
@@ -84,10 +69,6 @@ impl SegmentAllocator {
     /// Withdraws a prepared segment that will be removed.
     pub fn withdraw(&mut self, segment: SegmentNumber) {
         self.prepared.retain(|&prepared| prepared != segment);
-    }
-
-    pub const fn is_arranging(&self) -> bool {
-        self.is_arranging
     }
 
     /// The number of the segment that is created next.
@@ -115,13 +96,5 @@ impl SegmentAllocator {
     /// Whether a segment may have another size than new ones, so that it cannot be recycled.
     pub fn may_have_other_size(&self, segment: SegmentNumber) -> bool {
         segment <= self.other_size_up_to
-    }
-
-    pub const fn largest_record(&self) -> u64 {
-        self.largest_record
-    }
-
-    pub const fn requested_bytes(&self) -> u64 {
-        self.requested_bytes
     }
 }

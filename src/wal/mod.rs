@@ -215,7 +215,7 @@ impl Wal {
         let closed_at = match last {
             Some(_) => closed_end.map(|_| end),
             // There is no record before it that a closing record could protect.
-            None => is_new.then(|| wal.commits.end()),
+            None => is_new.then(|| wal.commits.end),
         };
         let (segment, end) = match (last, closed_end) {
             (Some(last), Some(end)) => (last.number, end),
@@ -259,7 +259,7 @@ impl Wal {
 
     /// Has compaction copy everything out of the present segments, so that they go.
     pub const fn rewrite(&mut self) {
-        self.rewritten_up_to = Some(self.appender.segment());
+        self.rewritten_up_to = Some(self.appender.active.number);
     }
 
     /// Whether [`stop`](Self::stop) was called.
@@ -269,7 +269,7 @@ impl Wal {
 
     /// The position behind the last record.
     pub const fn end(&self) -> record::Lsn {
-        self.commits.end()
+        self.commits.end
     }
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
@@ -283,12 +283,12 @@ impl Wal {
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) {
             PutSpace::TooLarge
-        } else if self.space.is_stalled() || self.refuses_puts || self.is_out_of_ids {
+        } else if self.space.is_stalled || self.refuses_puts || self.is_out_of_ids {
             PutSpace::Unavailable
         } else if capacity.has_space_for_job(bytes) {
             PutSpace::Available
         } else {
-            self.segments.request(bytes);
+            self.segments.requested_bytes = bytes;
             if capacity.is_full || !self.has_number() { PutSpace::Unavailable } else { PutSpace::Pending }
         }
     }
@@ -301,26 +301,26 @@ impl Wal {
     /// The ticket of a reply to what was recorded last.
     #[inline]
     pub fn ticket(&self) -> u64 {
-        self.commits.closed() + u64::from(self.appender.is_gathering())
+        self.commits.closed + u64::from(self.appender.is_gathering())
     }
 
     /// The ticket of a reply to what is recorded next.
     #[inline]
     pub const fn next_ticket(&self) -> u64 {
-        self.commits.closed() + 1
+        self.commits.closed + 1
     }
 
     /// The last ticket that is committed.
     #[inline]
     pub const fn committed(&self) -> u64 {
-        self.commits.committed()
+        self.commits.committed
     }
 
     /// The last ticket whose replies may leave: none while they are [held](Self::hold), and 0 is before every ticket.
     #[inline]
     pub const fn released(&self) -> u64 {
         // mutant replica-lease-not-looked-at: self.is_held => false
-        if self.is_held { 0 } else { self.commits.committed() }
+        if self.is_held { 0 } else { self.commits.committed }
     }
 
     /// The rounds that prove that the leader of a log in a database still leads.
@@ -361,7 +361,7 @@ impl Wal {
 
     /// Whether a write has found no space on the disk and will be tried again.
     pub const fn is_stalled(&self) -> bool {
-        self.space.is_stalled()
+        self.space.is_stalled
     }
 
     /// Whether a new file, or a write, has found no space on the disk.
@@ -407,25 +407,30 @@ impl Wal {
     /// Returns the numbers that `stats` reports.
     pub fn stats(&self) -> WalStats {
         let (capacity, used) = (self.capacity(), self.index.segments() as u64);
-        let live_bytes = self.index.live_bytes();
+        let live_bytes = self.index.live_bytes;
         let (segments, disk_bytes) = match self.config.destination {
             Destination::Directory => (capacity.segments(), capacity.segments() * self.config.segment_bytes),
-            Destination::Network { .. } => (used, used * HEADER_BYTES + live_bytes + self.index.garbage()),
+            Destination::Network { .. } => (used, used * HEADER_BYTES + live_bytes + self.index.garbage),
         };
-        self.counters.fill(WalStats {
+        let &WalCounters { records, compacted, syncs, synced_records, last_sync, .. } = &self.counters;
+        WalStats {
             oldest: self.index.oldest().map_or(0, |number| number.0),
-            current: self.appender.segment().0,
+            current: self.appender.active.number.0,
             segment_bytes: self.config.segment_bytes,
             segments,
             live_bytes,
             disk_bytes,
-            ..WalStats::default()
-        })
+            records_moved: compacted,
+            records_written: records,
+            syncs,
+            records_per_sync: synced_records.checked_div(syncs).unwrap_or(0),
+            last_sync,
+        }
     }
 
     /// Durations of syncs, in nanoseconds.
     pub const fn sync_times(&self) -> &Histogram {
-        self.counters.sync_times()
+        &self.counters.sync_times
     }
 
     /// The number of the segment that a job's record is in; 0 for none.
@@ -457,7 +462,7 @@ impl Wal {
     /// Bytes left in the active segment.
     #[inline]
     fn bytes_left(&self) -> u64 {
-        self.appender.bytes_left(self.commits.end())
+        self.appender.bytes_left(self.commits.end)
     }
 
     #[inline]
@@ -469,10 +474,10 @@ impl Wal {
             prepared: self.segments.prepared(),
             has_missing: self.segments.has_missing(),
             left: self.bytes_left(),
-            live_bytes: self.index.live_bytes(),
-            garbage_bytes: self.index.garbage(),
-            largest_record: self.segments.largest_record(),
-            requested_bytes: self.segments.requested_bytes(),
+            live_bytes: self.index.live_bytes,
+            garbage_bytes: self.index.garbage,
+            largest_record: self.segments.largest_record,
+            requested_bytes: self.segments.requested_bytes,
             is_full: self.space.is_full(),
         }
     }

@@ -17,6 +17,7 @@ use crate::values::ids::{JobId, JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
 
 /// Applies records to a queue, in the order of the log.
+#[derive(Default)]
 pub struct Replay {
     index: SegmentIndex,
     /// The segment that records come from.
@@ -35,6 +36,7 @@ pub struct Replay {
 }
 
 /// What recovery found, for [`Wal::new`](super::Wal::new) to continue from.
+#[derive(Default)]
 pub struct Recovered {
     /// See [`Header::log_id`].
     pub log_id: u64,
@@ -76,24 +78,7 @@ impl Recovered {
 
     /// Rules of tubes.
     pub fn rules(&self) -> impl Iterator<Item = RuleRecord<'_>> {
-        self.rules.iter()
-    }
-}
-
-impl Default for Replay {
-    fn default() -> Self {
-        Self {
-            index: SegmentIndex::default(),
-            segment: SegmentNumber(0),
-            pauses: Pauses::default(),
-            kept_keys: KeptKeys::default(),
-            rules: LoggedRules::default(),
-            schedules: LoggedSchedules::default(),
-            changed: BTreeSet::new(),
-            held: BTreeMap::new(),
-            next_id: JobId(1),
-            tube: None,
-        }
+        self.rules.records()
     }
 }
 
@@ -264,26 +249,21 @@ impl Replay {
             let name = TubeName::new(name).expect("it is the name of a tube");
             engine.restore_pause(name, pause.until, pause.length, now);
         }
-        for RuleRecord { tube, rule } in rules.iter() {
+        for RuleRecord { tube, rule } in rules.records() {
             engine.restore_rule(tube, rule, now);
         }
-        if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
-            engine.keep_ids_above(JobId(last));
+        if next_id > JobId(1) {
+            engine.keep_ids_above(JobId(next_id.0 - 1));
         }
         Recovered {
-            log_id: 0,
-            end: Lsn::default(),
-            active: None,
-            other_size_up_to: SegmentNumber(0),
             largest: index.largest().max(schedules.largest()),
-            closed_end: None,
-            mark: None,
             unrecorded: changed.into_iter().collect(),
             index,
             pauses,
             kept_keys,
             rules,
             schedules,
+            ..Recovered::default()
         }
     }
 }

@@ -38,7 +38,7 @@ impl Wal {
         let bytes = record.bytes();
         self.append(&record, engine);
         self.segments.note_record(bytes);
-        let place = (self.appender.segment(), bytes);
+        let place = (self.appender.active.number, bytes);
         self.schedules.insert(ScheduleName::clone(name), room, place, &mut self.index);
         bytes
     }
@@ -61,7 +61,7 @@ impl Wal {
         let record = Record::Run(Box::new(of));
         self.append(&record, engine);
         self.segments.note_record(record.bytes());
-        self.index.insert(job, self.appender.segment(), alone);
+        self.index.insert(job, self.appender.active.number, alone);
         self.index.add_garbage((record.bytes() - alone) as u64);
     }
 }
