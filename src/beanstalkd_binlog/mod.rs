@@ -71,11 +71,11 @@ pub struct Job {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum State {
-    Deleted,
+    Deleted = 0,
     /// Ready, or reserved: a reservation does not survive a restart.
-    Ready,
-    Buried,
-    Delayed,
+    Ready = 1,
+    Buried = 3,
+    Delayed = 4,
 }
 
 /// The bytes are not a whole record.
@@ -192,15 +192,6 @@ impl State {
             _ => None,
         }
     }
-
-    const fn number(self) -> u8 {
-        match self {
-            Self::Deleted => 0,
-            Self::Ready => 1,
-            Self::Buried => 3,
-            Self::Delayed => 4,
-        }
-    }
 }
 
 impl Job {
@@ -232,7 +223,7 @@ impl Job {
         for (at, count) in (56..).step_by(4).zip([reserves, timeouts, releases, buries, kicks]) {
             put(at, &count.to_le_bytes());
         }
-        put(76, &[self.state.number()]);
+        put(76, &[self.state as u8]);
         bytes
     }
 }

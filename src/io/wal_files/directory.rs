@@ -35,7 +35,6 @@ pub struct Directory {
     handle: File,
     /// Whether new segments are filled with zeros: a durable write to a block that was written before is faster.
     prewrites: bool,
-    overwrites: Overwrites,
     is_cancelled: AtomicBool,
     /// Whether signals to stop are pending until a long operation looks for them.
     is_starting: AtomicBool,
@@ -101,9 +100,8 @@ impl Directory {
         let handle = handle.map_err(unusable)?;
         refuse_foreign(path)?;
         let file = path.join(LOCK);
-        let identity = |found: Metadata| (found.dev(), found.ino());
-        let present = fs::symlink_metadata(&file).map(identity).ok();
-        let inherited = inherited.filter(|lock| lock.metadata().map(identity).ok() == present);
+        let present = fs::symlink_metadata(&file).map(identity_of).ok();
+        let inherited = inherited.filter(|lock| lock.metadata().map(identity_of).ok() == present);
         let lock = match inherited {
             Some(lock) => lock,
             None => {
@@ -115,9 +113,8 @@ impl Directory {
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
         in_flight::wait(path).map_err(unusable)?;
-        let overwrites = Overwrites::on(&handle);
         let (is_cancelled, is_starting) = (AtomicBool::new(false), AtomicBool::new(true));
-        Ok(Self { path: path.to_owned(), handle, prewrites, overwrites, is_cancelled, is_starting, lock })
+        Ok(Self { path: path.to_owned(), handle, prewrites, is_cancelled, is_starting, lock })
     }
 
     /// Returns the locked file. The directory stays locked while any process has it open.
@@ -155,7 +152,7 @@ impl Directory {
                 }
             }
         }
-        Ok((directory.dev(), directory.ino()))
+        Ok(identity_of(directory))
     }
 
     /// Returns the device and inode of a directory that this user may not be able to read.
@@ -163,7 +160,7 @@ impl Directory {
     /// # Errors
     /// If the path cannot be resolved.
     pub fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
-        fs::metadata(path).map(|directory| (directory.dev(), directory.ino()))
+        fs::metadata(path).map(identity_of)
     }
 
     /// Returns the free space for this user on the disk of a directory, in bytes.
@@ -180,7 +177,7 @@ impl Directory {
     /// # Errors
     /// If they cannot be read.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
-        self.handle.metadata().map(|directory| (directory.dev(), directory.ino()))
+        self.handle.metadata().map(identity_of)
     }
 
     /// The path that it was opened with.
@@ -279,20 +276,19 @@ impl Directory {
     pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
         self.refuse_cancelled()?;
         match arrangement {
-            Arrangement::Create { segment, bytes } => self.create(segment, bytes, self.prewrites)?,
-            Arrangement::Recycle { from, to } => {
-                fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
-                return self.sync().map_err(after_change);
-            }
-            Arrangement::Remove(segment) => {
-                fs::remove_file(self.file(&segment.to_string()))?;
-                return self.sync().map_err(after_change);
+            Arrangement::Create { segment, bytes } => {
+                self.create(segment, bytes, self.prewrites)?;
+                return self.sync();
             }
             Arrangement::MarkEnd(mark) => {
                 return if end_marks::write(&self.path, &mark)? { self.sync() } else { Ok(()) };
             }
+            Arrangement::Recycle { from, to } => {
+                fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
+            }
+            Arrangement::Remove(segment) => fs::remove_file(self.file(&segment.to_string()))?,
         }
-        self.sync()
+        self.sync().map_err(after_change)
     }
 
     /// Creates a segment that is not filled with zeros, durably. Use it where a start waits for the segment.
@@ -315,7 +311,7 @@ impl Directory {
     fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
         let mut file = plain_file::create(path, 0o600)?;
         // To write zeros before gains nothing where the next write goes elsewhere.
-        let prewrites = self.overwrites.prepare(&file) && prewrites;
+        let prewrites = is_overwritten_in_place(&file) && prewrites;
         match self.allocate(&file, bytes) {
             Ok(()) if !prewrites || bytes > PREWRITTEN_BYTES_MAX => {}
             // Without fallocate(2), zeros allocate the space.
@@ -349,6 +345,11 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+/// The device and inode.
+fn identity_of(found: Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 /// Out of space after a change must not have the change repeated.
@@ -459,37 +460,16 @@ fn unusable(error: &io::Error) -> String {
     }
 }
 
-/// How a file system writes to a block that was written before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Overwrites {
-    /// In its place.
-    InPlace,
-    /// In its place in files with the attribute `C` of chattr(1): btrfs.
-    InPlaceByAttribute,
-    /// In a new place.
-    Elsewhere,
-}
-
-impl Overwrites {
-    /// Returns what the file system of this file does. One that is not known here writes in place.
-    pub fn on(file: &File) -> Self {
-        const ZFS: FsType = FsType(0x2fc1_2fc1);
-        const BCACHEFS: FsType = FsType(0xca45_1a4e);
-        match fstatfs(file).map(|found| found.filesystem_type()) {
-            Ok(BTRFS_SUPER_MAGIC) => Self::InPlaceByAttribute,
-            Ok(ZFS | BCACHEFS) => Self::Elsewhere,
-            _ => Self::InPlace,
-        }
-    }
-
-    /// Has an empty file written in place where possible. Returns whether it is. The attribute is an improvement: a
-    /// file that cannot have it is as good as on any other file system that copies on write.
-    pub fn prepare(self, file: &File) -> bool {
-        match self {
-            Self::InPlace => true,
-            Self::InPlaceByAttribute => set_no_copy_on_write(file).is_ok(),
-            Self::Elsewhere => false,
-        }
+/// Has an empty file written in place where possible. Returns whether the file system writes to a block in its place that was written
+/// before. One that is not known here does. btrfs does in files with the attribute `C` of chattr(1). The attribute is an improvement: a
+/// file that cannot have it is as good as on any other file system that copies on write.
+fn is_overwritten_in_place(file: &File) -> bool {
+    const ZFS: FsType = FsType(0x2fc1_2fc1);
+    const BCACHEFS: FsType = FsType(0xca45_1a4e);
+    match fstatfs(file).map(|found| found.filesystem_type()) {
+        Ok(BTRFS_SUPER_MAGIC) => set_no_copy_on_write(file).is_ok(),
+        Ok(ZFS | BCACHEFS) => false,
+        _ => true,
     }
 }
 
