@@ -3,7 +3,6 @@
 mod dump;
 
 use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +12,7 @@ use crate::cli::WalTool;
 use crate::io::clock::Clock;
 use crate::io::stdout::{OutputError, Stdout};
 use crate::io::wal_files::MarkFault;
+pub(crate) use crate::io::wal_files::offline::Count;
 use crate::io::wal_files::offline::{
     self, BackedUp, Damage, Discarded, Exported, Extensions, Hole, Places, Salvaged, ToolError, Verdict,
 };
@@ -53,16 +53,6 @@ fn of_output(error: Box<dyn Error>) -> Box<dyn Error> {
     }
 }
 
-/// A number of things.
-pub(crate) struct Count(pub u64, pub &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(count, thing) = self;
-        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
-    }
-}
-
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let Verdict {
         segments,
@@ -79,7 +69,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     } = offline::check(dir, now)?;
     writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
     for damage in &damage {
-        writeln!(out, "{}", Line(damage))?;
+        writeln!(out, "{damage}")?;
     }
     let jobs: usize = tubes.values().flatten().sum();
     let what = if refusal.is_some() { " can be salvaged" } else { "" };
@@ -145,7 +135,7 @@ struct Discards(Vec<Discarded>);
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Salvaged { jobs, lost, damage, hole } = offline::salvage(dir, new_dir, now)?;
     for damage in &damage {
-        writeln!(out, "{}", Line(damage))?;
+        writeln!(out, "{damage}")?;
     }
     let ranges: Vec<String> = lost
         .iter()
@@ -207,34 +197,4 @@ fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result
     }
     writeln!(out)?;
     Ok(())
-}
-
-/// The line of output for one damage.
-struct Line<'a>(&'a Damage);
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Damage::Short { file, bytes } => {
-                write!(f, "{file}:{bytes}: the file ends here, within its header")
-            }
-            Damage::Header { file } => write!(f, "{file}:0: checksum mismatch in the header"),
-            Damage::Records { file, offset, bytes, were_durable: true } => {
-                let bytes = Count(*bytes, "byte");
-                write!(f, "{file}:{offset}: checksum mismatch, {bytes} of records are damaged")
-            }
-            Damage::Records { file, offset, bytes, were_durable: false } => {
-                let bytes = Count(*bytes, "byte");
-                write!(
-                    f,
-                    "{file}:{offset}: {bytes} of records are damaged, or a torn write: no later record shows that they were synced"
-                )
-            }
-            Damage::Missing { file } => write!(f, "{file}: the file is missing"),
-            Damage::OtherLog { file, log_id, expected } => write!(
-                f,
-                "{file}: the file belongs to another job log, with the id {log_id:016x}; this one has {expected:016x}"
-            ),
-        }
-    }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 #[cfg(feature = "replicate")]
 use super::make_empty_anywhere;
-use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of, write_log};
+use super::{Bodies, Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of, write_log};
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
 #[cfg(feature = "replicate")]
 use crate::io::wal_files::directory::{DirectoryError, lock_to_read};
@@ -32,7 +32,7 @@ use crate::io::wal_files::{Access, RecoveryError, plain_file};
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault, may_be_recycled};
+use crate::wal::segment::{HEADER_BYTES, Header, may_be_recycled};
 use crate::wal::{Arrangement, EndMark, Recovered, SegmentNumber};
 
 /// Attempts before the backup fails.
@@ -132,7 +132,8 @@ fn refuse_other(from: &Path) -> Result<(), ToolError> {
 }
 
 /// What an attempt copies.
-struct Plan {
+struct Plan<'a> {
+    from: &'a Path,
     /// Segments with records, oldest first.
     segments: Vec<Planned>,
     /// Segments without records, with their first blocks: one may announce that an older segment is not needed.
@@ -151,37 +152,13 @@ struct Planned {
     copied: u64,
     /// Its first block.
     block: Vec<u8>,
-    source: Source,
+    /// It is opened when its turn comes, if too many are open.
+    file: Option<File>,
 }
 
-/// A segment to copy.
-enum Source {
-    Open(File),
-    /// It is opened when its turn comes.
-    At(PathBuf),
-}
-
-/// What the first block of a segment says.
-enum Content {
-    Records(Header),
-    Nothing,
-    Damaged,
-}
-
-impl Content {
-    fn of(number: SegmentNumber, block: &[u8]) -> Self {
-        match Header::decode(block) {
-            Ok(header) if header.number == number => Self::Records(header),
-            Ok(_) => Self::Nothing,
-            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => Self::Nothing,
-            Err(_) => Self::Damaged,
-        }
-    }
-}
-
-impl Plan {
+impl<'a> Plan<'a> {
     /// Lists the segments, and decides how much of each is copied.
-    fn of(from: &Path) -> Result<Self, Failure> {
+    fn of(from: &'a Path) -> Result<Self, Failure> {
         if plain_file::exists(&from.join(IMPORT_BEGUN)) {
             return Err(Failure::Final(ToolError::Importing(from.to_owned())));
         }
@@ -193,37 +170,33 @@ impl Plan {
         let mut headers = Vec::new();
         let mut is_regular = true;
         for (&number, &bytes) in &files {
-            let failed = |error| Failure::of_source(&from.join(number.to_string()), error);
+            let failed = |error| Failure::of_segment(from, number, error);
             let file = from.open(number).map_err(failed)?;
             let block = first_block(&file).map_err(failed)?;
-            match Content::of(number, &block) {
-                Content::Records(header) => {
+            match Header::decode(&block) {
+                Ok(header) if header.number == number => {
                     is_regular &= unused.is_empty();
                     headers.push(header);
                 }
-                Content::Nothing => unused.push((number, block.clone())),
-                Content::Damaged => is_regular = false,
+                Err(_) if block.iter().any(|&byte| byte != 0) => is_regular = false,
+                _ => unused.push((number, block.clone())),
             }
-            let source = if segments.len() < OPEN_MAX {
-                Source::Open(file)
-            } else {
-                Source::At(from.join(number.to_string()))
-            };
-            segments.push(Planned { number, bytes, copied: bytes, block, source });
+            let file = Some(file).filter(|_| segments.len() < OPEN_MAX);
+            segments.push(Planned { number, bytes, copied: bytes, block, file });
         }
         is_regular &= headers.windows(2).all(|pair| pair[0].log_id == pair[1].log_id);
         let Some(active) = headers.last().filter(|_| is_regular) else {
             // Whatever is wrong with it, the check of the copy finds the same.
             unchanged(from, &segments)?;
             let active = headers.last().map(|header| header.number);
-            return Ok(Self { segments, unused: Vec::new(), active, mark });
+            return Ok(Self { from, segments, unused: Vec::new(), active, mark });
         };
         if let Some((file, mark)) = marks.foreign(active.log_id) {
             return Err(Failure::Refused(RecoveryError::other_log(file, mark.log_id, active.log_id)));
         }
         let (first, last) = (active.oldest, active.number);
         let end = segments.iter_mut().find(|segment| segment.number == last).expect("it is listed");
-        let failed = |error| Failure::of_source(&from.join(last.to_string()), error);
+        let failed = |error| Failure::of_segment(from, last, error);
         let file = from.open(last).map_err(failed)?;
         if let Some(records_end) = records_end(&file, end.bytes, *active).map_err(failed)? {
             // mutant backup-without-its-active-segment: records_end => records_end.min(HEADER_BYTES)
@@ -231,7 +204,7 @@ impl Plan {
         }
         unchanged(from, &segments)?;
         segments.retain(|segment| (first..=last).contains(&segment.number));
-        Ok(Self { segments, unused, active: Some(last), mark })
+        Ok(Self { from, segments, unused, active: Some(last), mark })
     }
 
     /// Copies and checks.
@@ -239,14 +212,15 @@ impl Plan {
         let copy = target.begin_copy().map_err(|error| Failure::Final(target.unwritable(error)))?;
         let directory = open_new(&copy).map_err(Failure::Final)?;
         let mut piece = vec![0; PIECE_BYTES];
-        for Planned { number, bytes, copied, block, source } in self.segments {
-            let source = source.open()?;
+        for Planned { number, bytes, copied, block, file } in self.segments {
+            let source = file.map_or_else(|| self.from.open(number), Ok);
+            let source = source.map_err(|error| Failure::of_segment(self.from, number, error))?;
+            let failed = |error| Failure::of_source(Path::new(&number.to_string()), error);
             let to = create(&directory, number, bytes).map_err(|error| target.full(error))?;
             let mut at = 0;
             while at < copied {
                 let wanted = (copied - at).min(PIECE_BYTES as u64) as usize;
-                let count = read_up_to(&source, at, &mut piece[..wanted])
-                    .map_err(|error| Failure::of_source(Path::new(&number.to_string()), error))?;
+                let count = read_up_to(&source, at, &mut piece[..wanted]).map_err(failed)?;
                 if count == 0 {
                     return Err(Failure::Moved(format!("{number} became shorter during the copy")));
                 }
@@ -254,8 +228,7 @@ impl Plan {
                 at += count as u64;
             }
             to.sync_all().map_err(|error| target.full(error))?;
-            let again = first_block(&source);
-            if again.map_err(|error| Failure::of_source(Path::new(&number.to_string()), error))? != block {
+            if first_block(&source).map_err(failed)? != block {
                 return Err(Failure::changed(number));
             }
         }
@@ -271,17 +244,6 @@ impl Plan {
     }
 }
 
-impl Source {
-    fn open(self) -> Result<File, Failure> {
-        match self {
-            Self::Open(file) => Ok(file),
-            Self::At(path) => {
-                plain_file::open_to_read(&path).map_err(|error| Failure::of_source(&path, error))
-            }
-        }
-    }
-}
-
 fn first_block(segment: &File) -> io::Result<Vec<u8>> {
     let mut block = vec![0; HEADER_BYTES as usize];
     let count = read_up_to(segment, 0, &mut block)?;
@@ -293,7 +255,7 @@ fn first_block(segment: &File) -> io::Result<Vec<u8>> {
 fn unchanged(from: &Path, segments: &[Planned]) -> Result<(), Failure> {
     for &Planned { number, ref block, .. } in segments {
         let again = from.open(number).and_then(|file| first_block(&file));
-        if again.map_err(|error| Failure::of_source(&from.join(number.to_string()), error))? != *block {
+        if again.map_err(|error| Failure::of_segment(from, number, error))? != *block {
             return Err(Failure::changed(number));
         }
     }
@@ -340,7 +302,8 @@ impl Found {
     /// Checks a copy.
     pub(super) fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
         let log = Offline::open(copy).map_err(Failure::Final)?;
-        let Start { engine, discarded, hole, refusal, .. } = match log.recover_without_bodies(now) {
+        // A server that runs beside this may need the memory of the bodies.
+        let Start { engine, discarded, hole, refusal, .. } = match log.recover(now, Bodies::Empty) {
             Err(ToolError::Log(RecoveryError::Memory)) => {
                 return Err(Failure::Final(ToolError::Log(RecoveryError::Memory)));
             }
@@ -477,6 +440,10 @@ impl Drop for Target {
 impl Failure {
     fn changed(number: SegmentNumber) -> Self {
         Self::Moved(format!("{number} was begun or reused during the copy"))
+    }
+
+    fn of_segment(from: &Path, number: SegmentNumber, error: io::Error) -> Self {
+        Self::of_source(&from.join(number.to_string()), error)
     }
 
     /// A file that is gone was there when it was listed.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
-use super::{Discarded, Extensions, Hole, Offline, Start, ToolError};
+use super::{Bodies, Discarded, Extensions, Hole, Offline, Start, ToolError};
 use crate::io::wal_files::{MarkFault, RecoveryError, Unrecorded};
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
@@ -43,20 +43,21 @@ pub struct Verdict {
 /// If the job log cannot be read, or a server does not start from it for another reason than damage.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
-    let (strict, discarded, unproven_bytes, hole, mark_fault, refusal) = match log.recover(now) {
-        Ok(Start { engine, discarded, unproven_bytes, hole, mark_fault, refusal, .. }) => {
-            (Some(engine), discarded, unproven_bytes, hole, mark_fault, refusal)
-        }
-        Err(ToolError::Log(
-            refusal @ (RecoveryError::Damaged { .. }
-            | RecoveryError::Truncated { .. }
-            | RecoveryError::Missing(_)
-            | RecoveryError::EndMissing(_)
-            | RecoveryError::Misnamed { .. }
-            | RecoveryError::OtherLog { .. }),
-        )) => (None, Vec::new(), 0, None, None, Some(refusal)),
-        Err(error) => return Err(error),
-    };
+    let (strict, discarded, unproven_bytes, hole, mark_fault, refusal) =
+        match log.recover(now, Bodies::Restored) {
+            Ok(Start { engine, discarded, unproven_bytes, hole, mark_fault, refusal, .. }) => {
+                (Some(engine), discarded, unproven_bytes, hole, mark_fault, refusal)
+            }
+            Err(ToolError::Log(
+                refusal @ (RecoveryError::Damaged { .. }
+                | RecoveryError::Truncated { .. }
+                | RecoveryError::Missing(_)
+                | RecoveryError::EndMissing(_)
+                | RecoveryError::Misnamed { .. }
+                | RecoveryError::OtherLog { .. }),
+            )) => (None, Vec::new(), 0, None, None, Some(refusal)),
+            Err(error) => return Err(error),
+        };
     let Remains { engine, damage, segments, records, recovered, .. } = gather(&log, now)?;
     let started = strict.as_ref().filter(|_| refusal.is_none());
     let engine = started.unwrap_or(&engine);

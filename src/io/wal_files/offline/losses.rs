@@ -119,7 +119,7 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{Counts, LoggedState, PersistedState};
+    use crate::queue::{LoggedState, PersistedState};
     use crate::time::{Seconds, Time};
     use crate::values::ids::JobId;
     use crate::values::notes::Notes;
@@ -127,92 +127,65 @@ mod tests {
     use crate::values::tube_name::TubeName;
     use crate::wal::SegmentNumber;
     use crate::wal::record::{JobRecord, Lsn};
-    use crate::wal::segment::FORMAT;
 
-    const STATE: PersistedState = PersistedState {
-        pri: 0,
-        delay: Seconds::ZERO,
-        state: LoggedState::Ready,
-        counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0, losses: 0 },
-    };
+    /// What is read next.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Put(u64),
+        Change(u64),
+        Deletion(u64),
+        Gap,
+        /// A segment whose header has this next id.
+        Begin(u64),
+    }
+    use Step::{Begin, Change, Deletion, Gap, Put};
 
-    fn put(losses: &mut Losses, id: u64) {
-        losses.record(&Record::Job(JobRecord {
-            id: JobId(id),
-            created: Time::ZERO,
-            ttr: Seconds::ONE,
-            tube: TubeName::DEFAULT,
-            tags: Tags::NONE,
-            notes: Notes::NONE,
-            state: STATE,
-            body: b"\r\n",
-        }));
+    /// Returns the first and last ids that are lost after these steps.
+    fn lost(steps: &[Step]) -> Vec<(u64, u64)> {
+        let (pri, delay, counts) = (0, Seconds::ZERO, Default::default());
+        let state = PersistedState { pri, delay, state: LoggedState::Ready, counts };
+        let (created, ttr, tube, tags, notes) =
+            (Time::ZERO, Seconds::ONE, TubeName::DEFAULT, Tags::NONE, Notes::NONE);
+        let mut losses = Losses::default();
+        for step in steps {
+            match *step {
+                Put(id) => {
+                    let (id, body) = (JobId(id), &b"\r\n"[..]);
+                    let job = JobRecord { id, created, ttr, tube, tags, notes: notes.clone(), state, body };
+                    losses.record(&Record::Job(job));
+                }
+                Change(id) => losses.record(&Record::Change { id: JobId(id), state }),
+                Deletion(id) => losses.record(&Record::Deleted(JobId(id))),
+                Gap => losses.gap(),
+                Begin(next_id) => {
+                    let header = Header::reconstructed(SegmentNumber(2), 1, Lsn(0));
+                    losses.segment(&Header { next_id: JobId(next_id), ..header });
+                }
+            }
+        }
+        losses.finish()
     }
 
     #[test]
     fn ids_that_were_given_in_a_gap() {
-        let mut losses = Losses::default();
-        put(&mut losses, 1);
-        // Id 2 was refused: nothing is missing.
-        put(&mut losses, 3);
-        losses.gap();
-        // Compaction wrote this record: it shows nothing about the gap.
-        put(&mut losses, 1);
-        put(&mut losses, 8);
-        losses.record(&Record::Deleted(JobId(5)));
-        assert_eq!(losses.finish(), [(4, 4), (6, 7)]);
+        // Id 2 was refused: nothing is missing. Compaction wrote the second record of job 1: it shows nothing about the gap.
+        assert_eq!(lost(&[Put(1), Put(3), Gap, Put(1), Put(8), Deletion(5)]), [(4, 4), (6, 7)]);
     }
 
     #[test]
     fn changes_of_jobs_without_a_record() {
-        let mut losses = Losses::default();
-        put(&mut losses, 10);
-        for id in [4, 6, 10] {
-            losses.record(&Record::Change { id: JobId(id), state: STATE });
-        }
-        losses.record(&Record::Deleted(JobId(6)));
-        assert_eq!(losses.finish(), [(4, 4)]);
+        assert_eq!(lost(&[Put(10), Change(4), Change(6), Change(10), Deletion(6)]), [(4, 4)]);
     }
 
     #[test]
     fn a_header_shows_which_ids_were_given() {
-        let mut losses = Losses::default();
-        let number = SegmentNumber(2);
-        let (oldest, previous) = (number, SegmentNumber(0));
-        let header =
-            Header { format: FORMAT, log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest, previous };
-        put(&mut losses, 2);
-        losses.gap();
-        losses.segment(&header);
-        put(&mut losses, 9);
-        assert_eq!(losses.finish(), [(3, 6)]);
+        assert_eq!(lost(&[Put(2), Gap, Begin(7), Put(9)]), [(3, 6)]);
     }
 
     #[test]
     fn the_first_jobs_of_a_segment() {
-        let header = |next_id| {
-            let number = SegmentNumber(2);
-            let (oldest, previous) = (number, SegmentNumber(0));
-            Header {
-                format: FORMAT,
-                log_id: 1,
-                number,
-                first: Lsn(0),
-                next_id: JobId(next_id),
-                oldest,
-                previous,
-            }
-        };
-        let mut losses = Losses::default();
-        // The records of older jobs are not needed any more.
-        losses.segment(&header(7));
-        losses.gap();
-        put(&mut losses, 8);
-        // Jobs 9 to 12 were put together. The first one is in this segment.
-        put(&mut losses, 9);
-        losses.segment(&header(13));
-        losses.gap();
-        put(&mut losses, 12);
-        assert_eq!(losses.finish(), [(7, 7), (10, 11)]);
+        // The records of older jobs are not needed any more. Jobs 9 to 12 were put together, and the first one is in the first segment.
+        let steps = [Begin(7), Gap, Put(8), Put(9), Begin(13), Gap, Put(12)];
+        assert_eq!(lost(&steps), [(7, 7), (10, 11)]);
     }
 }

@@ -23,23 +23,23 @@ pub use self::check::{Verdict, check};
 pub use self::export::{Exported, export};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
-use self::survey::{SurveyError, UnreadableBytes, survey};
+use self::survey::{UnreadableBytes, survey};
 #[cfg(feature = "replicate")]
 pub use self::transfer::{Content, Source, read, write};
 use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
 use super::end_marks::{EndMarks, MarkFault};
 use super::fresh::Fresh;
 use super::lock::Lock;
-use super::plain_file;
+use super::plain_file::{self, FileRefusal};
 pub use super::recovery::Hole;
-use super::recovery::{self, RecoveryError, Tail};
+use super::recovery::{self, Bodies, RecoveryError, Tail};
 use crate::io::host;
 use crate::io::socket::text_of;
 use crate::io::stdout::OutputError;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::record::Lsn;
-use crate::wal::segment::format_of;
+use crate::wal::segment::{format_of, version_of};
 use crate::wal::{Recovered, SegmentNumber, snapshot};
 
 /// Why a tool fails. The job log has not changed.
@@ -64,8 +64,16 @@ pub enum ToolError {
     Importing(PathBuf),
     #[error("{0}")]
     Log(RecoveryError),
-    #[error("cannot read the job log: {0}")]
-    Unreadable(#[from] SurveyError),
+    #[error("cannot read the job log: {}", unreadable(.0, .1))]
+    Unreadable(String, io::Error),
+    /// The id of the job log is not known, without which no record is valid.
+    #[error(
+        "cannot read the job log: no segment has a valid header, and too few records are intact to do without one; salvage \
+        cannot help: restore a backup of the directory"
+    )]
+    NoLogId,
+    #[error("cannot read the job log: {0} has format {1} of {version}; use that version", version = version_of(*.1))]
+    Version(String, u32),
     #[error("{0}: the directory is not empty; name an empty or a new one")]
     NotEmpty(PathBuf),
     #[cfg(feature = "replicate")]
@@ -101,6 +109,17 @@ pub struct Discarded {
     pub bytes: u64,
 }
 
+/// A number of things.
+#[derive(Debug)]
+pub struct Count(pub u64, pub &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, thing) = self;
+        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
 /// Where discarded bytes are.
 #[derive(Debug)]
 pub struct Places<'a>(pub &'a [Discarded]);
@@ -109,8 +128,7 @@ impl fmt::Display for Places<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, Discarded { file, offset, bytes }) in self.0.iter().enumerate() {
             let comma = if number > 0 { ", " } else { "" };
-            let plural = if *bytes == 1 { "" } else { "s" };
-            write!(f, "{comma}{bytes} byte{plural} at {file}:{offset}")?;
+            write!(f, "{comma}{} at {file}:{offset}", Count(*bytes, "byte"))?;
         }
         Ok(())
     }
@@ -200,19 +218,10 @@ impl<'a> Offline<'a> {
     }
 
     /// Reads the job log as a server does that starts from it.
-    fn recover(&self, now: Time) -> Result<Start, ToolError> {
-        self.start(now, recovery::read)
-    }
-
-    /// Does the same with less memory: the jobs have no bodies. A server that runs beside the tool may need the memory.
-    fn recover_without_bodies(&self, now: Time) -> Result<Start, ToolError> {
-        self.start(now, recovery::read_without_bodies)
-    }
-
-    fn start(&self, now: Time, read: recovery::Read<Path>) -> Result<Start, ToolError> {
+    fn recover(&self, now: Time, bodies: Bodies) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
-        let (recovered, mut findings, tail) =
-            read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
+        let read = recovery::read(self.path, &self.files, &mut engine, now, bodies);
+        let (recovered, findings, tail) = read.map_err(ToolError::Log)?;
         release_held(&mut engine, now);
         let behind = tail.as_ref().and_then(Tail::discarded);
         let lost = findings.lost.iter().map(|segment| (segment.to_string(), 0, self.files[segment]));
@@ -230,7 +239,7 @@ impl<'a> Offline<'a> {
         }
         let is_closed = tail.is_some_and(|tail| tail.closed_end.is_some());
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
-        let (hole, mark_fault, refusal) = (findings.hole, findings.mark_fault, findings.take_refusal());
+        let (hole, mark_fault, refusal) = (findings.hole, findings.mark_fault, findings.refusal);
         Ok(Start { engine, recovered, discarded, unproven_bytes, hole, mark_fault, refusal })
     }
 
@@ -339,6 +348,11 @@ impl ToolError {
             Err(error) => Self::Unusable(path.to_owned(), error),
         }
     }
+}
+
+fn unreadable(file: &str, error: &io::Error) -> String {
+    let text = text_of(error);
+    if FileRefusal::of(error).is_some() { text } else { format!("{file}: {text}") }
 }
 
 fn unusable(error: &io::Error) -> String {

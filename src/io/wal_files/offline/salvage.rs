@@ -5,7 +5,7 @@ use std::path::Path;
 use super::backup::Target;
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Hole, Offline, ToolError, release_held};
+use super::{Bodies, Count, Hole, Offline, ToolError, release_held};
 use crate::bodies::OutOfMemory;
 use crate::io::wal_files::{EndMarks, RecoveryError};
 use crate::queue::Engine;
@@ -16,14 +16,17 @@ use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Damage {
     /// The header of a segment is invalid.
+    #[error("{file}:0: checksum mismatch in the header")]
     Header { file: String },
     /// A file ends within its header.
+    #[error("{file}:{bytes}: the file ends here, within its header")]
     Short { file: String, bytes: u64 },
     /// Records are invalid or missing.
+    #[error("{file}:{offset}: {}", damaged(*.bytes, *.were_durable))]
     Records {
         /// The file that they were in, or the one before theirs.
         file: String,
@@ -33,14 +36,29 @@ pub enum Damage {
         were_durable: bool,
     },
     /// A file is missing.
+    #[error("{file}: the file is missing")]
     Missing { file: String },
     /// A file belongs to another job log, so nothing of it was read.
+    #[error(
+        "{file}: the file belongs to another job log, with the id {log_id:016x}; this one has {expected:016x}"
+    )]
     OtherLog {
         file: String,
         log_id: u64,
         /// The id of the log in this directory.
         expected: u64,
     },
+}
+
+fn damaged(bytes: u64, were_durable: bool) -> String {
+    let bytes = Count(bytes, "byte");
+    if were_durable {
+        format!("checksum mismatch, {bytes} of records are damaged")
+    } else {
+        format!(
+            "{bytes} of records are damaged, or a torn write: no later record shows that they were synced"
+        )
+    }
 }
 
 /// The result of a salvage.
@@ -72,7 +90,7 @@ pub(super) struct Remains {
 /// If no record can be read, or `to` is not empty or cannot be written.
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
-    let hole = log.recover(now).ok().and_then(|start| start.hole);
+    let hole = log.recover(now, Bodies::Restored).ok().and_then(|start| start.hole);
     let remains = gather(&log, now)?;
     let target = Target::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
@@ -134,7 +152,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                 applied.map_err(|OutOfMemory| ToolError::Log(RecoveryError::Memory))?;
             }
         }
-        Ok::<(), ToolError>(())
+        Ok(())
     })?;
     let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;
     let mark = log_id.map_or_else(|| marks.last().map(|(_, mark)| mark), |log_id| marks.last_of(log_id));

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::log_id;
-use crate::io::socket::text_of;
+use super::{ToolError, log_id};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
-use crate::io::wal_files::plain_file::{self, FileRefusal};
+use crate::io::wal_files::plain_file;
 use crate::io::wal_files::storage::{next_data, read_up_to};
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
@@ -51,24 +50,6 @@ pub enum Finding<'a> {
     Record { file: &'a str, offset: u64, at: Lsn, framed: &'a Framed<'a> },
 }
 
-/// Why no record can be read.
-#[derive(Debug, thiserror::Error)]
-pub enum SurveyError {
-    /// A file cannot be read.
-    #[error("{}{}", FileRefusal::of(.1).map_or(format!("{}: ", .0), |_| String::new()), text_of(.1))]
-    Io(String, io::Error),
-    /// The id of the job log is not known, without which no record is valid: no segment has a valid header, and too few
-    /// records are left to show it.
-    #[error(
-        "no segment has a valid header, and too few records are intact to do without one; salvage cannot help: restore \
-        a backup of the directory"
-    )]
-    NoLogId,
-    /// A newer version of beanring wrote the job log.
-    #[error("{0} has format {1} of {version}; use that version", version = segment::version_of(*.1))]
-    Version(String, u32),
-}
-
 /// A segment that has records, or should have.
 struct Segment {
     name: String,
@@ -91,11 +72,11 @@ struct Surveyed<'a> {
 }
 
 /// Visits all segments with records, in order, with their records and the gaps between them.
-pub fn survey<E: From<SurveyError>>(
+pub fn survey(
     directory: &Path,
     files: &BTreeMap<SegmentNumber, u64>,
-    mut visit: impl FnMut(Finding<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+    mut visit: impl FnMut(Finding<'_>) -> Result<(), ToolError>,
+) -> Result<(), ToolError> {
     let Survey { segments, unreadable, foreign, log_id, mark } = segments(directory, files)?;
     for (file, other) in &foreign {
         visit(Finding::OtherLog { file, log_id: *other, expected: log_id })?;
@@ -108,7 +89,7 @@ pub fn survey<E: From<SurveyError>>(
     let mut oldest = SegmentNumber(0);
     for segment in &segments {
         let Segment { name, header, limit, .. } = segment;
-        let failed = |error| SurveyError::Io(name.clone(), error);
+        let failed = |error| ToolError::Unreadable(name.clone(), error);
         if let Some(before) = last.filter(|before| before.end < header.first) {
             let (at, bytes) = (before.end, header.first.0 - before.end.0);
             let is_missing =
@@ -208,8 +189,9 @@ impl UnreadableBytes {
     }
 }
 
-fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, SurveyError> {
-    let marks = EndMarks::read(directory).map_err(|error| SurveyError::Io(END_MARKS[0].to_owned(), error))?;
+fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, ToolError> {
+    let marks =
+        EndMarks::read(directory).map_err(|error| ToolError::Unreadable(END_MARKS[0].to_owned(), error))?;
     let mut headers = Vec::new();
     let mut is_blank = true;
     for &number in files.keys() {
@@ -217,12 +199,13 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         let mut block = vec![0; HEADER_BYTES as usize];
         let read = plain_file::open_to_read(&directory.join(&name))
             .and_then(|file| read_up_to(&file, 0, &mut block));
-        let count = read.map_err(|error| SurveyError::Io(name, error))?;
+        let count = read.map_err(|error| ToolError::Unreadable(name, error))?;
         is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
         headers.push(Header::decode(&block[..count]));
     }
     let unreadable_of = |number: SegmentNumber| {
-        UnreadableBytes::of(directory, number).map_err(|error| SurveyError::Io(number.to_string(), error))
+        UnreadableBytes::of(directory, number)
+            .map_err(|error| ToolError::Unreadable(number.to_string(), error))
     };
     if is_blank {
         // As on a disk where the first write of a job log was torn.
@@ -263,7 +246,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
                         );
                         continue;
                     }
-                    Err(error) => return Err(SurveyError::Io(name, error)),
+                    Err(error) => return Err(ToolError::Unreadable(name, error)),
                 }
             }
         };
@@ -286,19 +269,19 @@ fn log_id(
     found: &Headers,
     headers: &[Result<Header, HeaderFault>],
     marks: &EndMarks,
-) -> Result<u64, SurveyError> {
+) -> Result<u64, ToolError> {
     if let Some(log_id) = marks.log_id(found).or(marks.last().map(|(_, mark)| mark.log_id)) {
         return Ok(log_id);
     }
     let mut shown = Vec::new();
     for (&number, header) in found.keys().zip(headers) {
         if let Err(HeaderFault::Version(version)) = header {
-            return Err(SurveyError::Version(number.to_string(), *version));
+            return Err(ToolError::Version(number.to_string(), *version));
         }
         let found = log_id::shown_by(directory, number);
-        shown.extend(found.map_err(|error| SurveyError::Io(number.to_string(), error))?);
+        shown.extend(found.map_err(|error| ToolError::Unreadable(number.to_string(), error))?);
     }
-    log_id::agreed(shown.into_iter()).ok_or(SurveyError::NoLogId)
+    log_id::agreed(shown.into_iter()).ok_or(ToolError::NoLogId)
 }
 
 /// Reconstructs a header from the position of a record behind it. Returns none if there is no record.

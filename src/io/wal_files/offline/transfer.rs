@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::backup::Target;
-use super::{Discarded, Hole, Offline, Start, ToolError};
+use super::{Bodies, Discarded, Hole, Offline, Start, ToolError};
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
@@ -52,7 +52,7 @@ impl Content {
 /// If a server uses the directory, or would not start from it.
 pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, recovered, discarded, hole, refusal, .. } = log.recover(now)?;
+    let Start { engine, recovered, discarded, hole, refusal, .. } = log.recover(now, Bodies::Restored)?;
     match refusal {
         Some(error) => Err(ToolError::Log(error)),
         None => Ok(Source { content: Content::new(engine, recovered, now), discarded, hole, _log: log }),
