@@ -296,15 +296,4 @@ mod tests {
         assert_eq!((counts, state), (Counts::default(), State::Delayed));
         assert_eq!(deadline.since(created).as_secs(), 100);
     }
-
-    #[test]
-    fn an_incomplete_record_is_no_entry() {
-        let mut bytes = Vec::new();
-        encode_job(TubeName::new(b"foo").unwrap(), &job(), b"wxyz\r\n", &mut bytes);
-        for end in 1..87 {
-            assert!(Version::V7.parse(&bytes[..end]).is_err(), "{end}");
-        }
-        assert_eq!(Version::V7.parse(&bytes[..5]), Err(NoEntry { extent: 87 }));
-        assert_eq!(Version::V7.parse(&[201, 0, 0, 0]), Err(NoEntry { extent: 0 }));
-    }
 }
