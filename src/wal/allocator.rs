@@ -7,13 +7,13 @@ use super::SegmentNumber;
 /// Allocates segments ahead of the records that will need them.
 pub struct SegmentAllocator {
     /// Segments that are ready to be written to, in the order of use.
-    prepared: VecDeque<SegmentNumber>,
+    pub prepared: VecDeque<SegmentNumber>,
     /// Segments that records gather or wait for and that do not exist yet. They are created first.
-    missing: VecDeque<SegmentNumber>,
+    pub missing: VecDeque<SegmentNumber>,
     /// The largest number given to a segment.
-    last_number: SegmentNumber,
+    pub last_number: SegmentNumber,
     /// Segments up to this one may have another size than `-s` says.
-    other_size_up_to: SegmentNumber,
+    pub other_size_up_to: SegmentNumber,
     /// The largest record of a job so far, in bytes.
     pub largest_record: u64,
     /// The record of the job that last found no space, in bytes. It may have been put since.
@@ -23,24 +23,6 @@ pub struct SegmentAllocator {
 }
 
 impl SegmentAllocator {
-    pub fn new(
-        prepared: VecDeque<SegmentNumber>,
-        last_number: SegmentNumber,
-        other_size_up_to: SegmentNumber,
-        largest_record: u64,
-    ) -> Self {
-        let (missing, requested_bytes, is_arranging) = (VecDeque::new(), 0, false);
-        Self {
-            prepared,
-            missing,
-            last_number,
-            other_size_up_to,
-            largest_record,
-            requested_bytes,
-            is_arranging,
-        }
-    }
-
     /// Returns the segment to continue in. If none is prepared, records gather for one that has to be created.
     pub fn take_next(&mut self) -> SegmentNumber {
         self.prepared.pop_front().unwrap_or_else(|| {
@@ -66,23 +48,9 @@ impl SegmentAllocator {
         }
     }
 
-    /// Withdraws a prepared segment that will be removed.
-    pub fn withdraw(&mut self, segment: SegmentNumber) {
-        self.prepared.retain(|&prepared| prepared != segment);
-    }
-
     /// The number of the segment that is created next.
     pub fn next_number(&self) -> SegmentNumber {
         self.missing.front().copied().unwrap_or_else(|| self.last_number.next())
-    }
-
-    pub fn prepared(&self) -> usize {
-        self.prepared.len()
-    }
-
-    /// The prepared segment that would be used last.
-    pub fn last_prepared(&self) -> Option<SegmentNumber> {
-        self.prepared.back().copied()
     }
 
     pub fn has_missing(&self) -> bool {

@@ -106,28 +106,27 @@ impl Wal {
     /// Logs the deletion of a job and its key. Returns the size of the record in bytes.
     pub(super) fn append_kept_key(&mut self, key: IdpSlot, engine: &Engine) -> usize {
         let record = Record::KeptKey(engine.kept_key(key).expect("the queue keeps the key"));
-        let bytes = record.bytes();
-        self.append(&record, engine);
-        self.kept_keys.insert(key, (), (self.appender.active.number, bytes), &mut self.index);
-        bytes
+        let place = self.append(&record, engine);
+        self.kept_keys.insert(key, (), place, &mut self.index);
+        place.1
     }
 
     /// Logs a pause, or its end if the length is zero.
     pub(super) fn append_pause(&mut self, pause: PauseRecord<'_>, engine: &Engine) {
-        let record = Record::Paused(pause);
-        self.append(&record, engine);
-        self.pauses.apply(&pause, self.appender.active.number, record.bytes(), &mut self.index);
+        let place = self.append(&Record::Paused(pause), engine);
+        self.pauses.apply(&pause, place, &mut self.index);
     }
 
-    /// Logs a pause again, unless it is over.
-    pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
+    /// Logs a pause again, unless it is over. Returns the size of the record in bytes.
+    pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) -> usize {
         let paused = self.pauses.remove(tube, &mut self.index).expect("the tube has a pause");
         let Place { content: Pause { until, length }, bytes, .. } = paused;
-        if until > now {
-            let tube = TubeName::new(tube).expect("it is the name of a tube");
-            self.append_pause(PauseRecord { tube, until, length }, engine);
-            self.appender.compacted_bytes += bytes;
+        if until <= now {
+            return 0;
         }
+        let tube = TubeName::new(tube).expect("it is the name of a tube");
+        self.append_pause(PauseRecord { tube, until, length }, engine);
+        bytes
     }
 
     /// Logs a job with its body, which is in the active segment from now on. Returns the size of the record in bytes.
@@ -138,33 +137,35 @@ impl Wal {
         //     if let Reserved(_) = record.state.state { record.state.state = Ready }
         //     record
         let record = Record::Job(JobRecord::of(job, engine));
-        let bytes = record.bytes();
-        self.append(&record, engine);
+        let (segment, bytes) = self.append(&record, engine);
         self.segments.note_record(bytes);
-        self.index.insert(job, self.appender.active.number, bytes);
+        self.index.insert(job, segment, bytes);
         bytes
     }
 
     /// Logs that a job is in another tube, or has another note. Compaction of its record appends a longer or a shorter one.
     fn append_growth(&mut self, job: JobKey, record: &Record<'_>, engine: &Engine) {
-        self.append(record, engine);
+        let (_, appended) = self.append(record, engine);
         let bytes = Record::Job(JobRecord::of(job, engine)).bytes();
         self.segments.note_record(bytes);
-        self.index.resize(job, bytes, record.bytes());
+        self.index.resize(job, bytes, appended);
     }
 
     /// Logs what compaction does not have to append again.
     pub(super) fn append_change(&mut self, record: &Record<'_>, engine: &Engine) {
-        self.append(record, engine);
-        self.index.add_garbage(record.bytes() as u64);
+        let (_, bytes) = self.append(record, engine);
+        self.index.add_garbage(bytes as u64);
     }
 
-    pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) {
-        if record.bytes() as u64 > self.appender.batch_bytes_left(self.commits.end) {
-            self.close_full(record.bytes() as u64, engine);
+    /// Returns the segment of the record, and its size in bytes.
+    pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) -> (SegmentNumber, usize) {
+        let bytes = record.bytes();
+        if bytes as u64 > self.appender.batch_bytes_left(self.commits.end) {
+            self.close_full(bytes as u64, engine);
         }
         self.append_here(record);
         self.counters.records += 1;
+        (self.appender.active.number, bytes)
     }
 
     /// Appends a record that the active segment has space for.
@@ -229,8 +230,9 @@ impl Wal {
     fn fill_block(&mut self) {
         let segment_bytes = self.config.segment_bytes;
         let padding = padding_bytes(self.appender.gathering_end(), segment_bytes);
-        let (compacted, max) = (self.appender.compacted_bytes, self.capacity().compaction_padding());
-        let garbage = self.compactor.garbage_of_padding(padding, compacted, max, segment_bytes);
+        let max = self.capacity().compaction_padding();
+        let entitled = self.appender.compacted_bytes as u64 * max / segment_bytes;
+        let garbage = self.compactor.garbage_of_padding(padding, entitled, max);
         self.index.add_garbage(garbage);
         if padding > 0 {
             self.append_here(&Record::Padding(padding));

@@ -80,16 +80,10 @@ impl Compactor {
         }
     }
 
-    /// Returns how much of the padding of a batch is garbage. Compaction would write the rest again: `compacted` bytes
-    /// of the batch entitle it to their share of `max` per segment.
-    pub fn garbage_of_padding(
-        &mut self,
-        padding: usize,
-        compacted: usize,
-        max: u64,
-        segment_bytes: u64,
-    ) -> u64 {
-        self.padding += compacted as u64 * max / segment_bytes;
+    /// Returns how much of the padding of a batch is garbage. Compaction would write the rest again: as much as the compacted bytes of
+    /// the batch entitle it to, up to `max` per segment.
+    pub fn garbage_of_padding(&mut self, padding: usize, entitled: u64, max: u64) -> u64 {
+        self.padding += entitled;
         let inherent = self.padding.min(padding as u64);
         self.padding = (self.padding - inherent).min(max);
         padding as u64 - inherent
@@ -172,29 +166,27 @@ impl Wal {
             let (pause, key) = (self.pauses.first_in(oldest), self.kept_keys.first_in(oldest));
             let (rule, schedule) = (self.rules.first_in(oldest), self.schedules.first_in(oldest));
             let job = self.index.first_job_of_oldest();
-            let is_empty = pause.is_none() && key.is_none() && rule.is_none() && schedule.is_none();
-            if is_empty && job.is_none() {
-                return self.retire_oldest(engine);
-            }
-            if self.commits.end.0 - before >= bytes {
+            let is_empty =
+                pause.is_none() && key.is_none() && rule.is_none() && schedule.is_none() && job.is_none();
+            if !is_empty && self.commits.end.0 - before >= bytes {
                 return;
             }
-            if let Some(tube) = pause {
-                self.compact_pause(&tube, engine, now);
+            let compacted = if let Some(tube) = pause {
+                self.compact_pause(&tube, engine, now)
             } else if let Some(key) = key {
-                let bytes = self.append_kept_key(key, engine);
-                self.appender.compacted_bytes += bytes;
+                self.append_kept_key(key, engine)
             } else if let Some(rule) = rule {
-                self.compact_rule(&rule, engine);
+                self.compact_rule(&rule, engine)
             } else if let Some(schedule) = schedule {
                 // mutant schedule-lost-by-compaction: self.append_schedule(&schedule, engine) => self.schedules.remove(&schedule, &mut self.index).map_or(0, |place| place.bytes)
-                let bytes = self.append_schedule(&schedule, engine);
-                self.appender.compacted_bytes += bytes;
+                self.append_schedule(&schedule, engine)
             } else if let Some(job) = job {
-                let bytes = self.append_job(job, engine);
-                self.appender.compacted_bytes += bytes;
                 self.counters.compacted += 1;
-            }
+                self.append_job(job, engine)
+            } else {
+                return self.retire_oldest(engine);
+            };
+            self.appender.compacted_bytes += compacted;
         }
     }
 

@@ -85,20 +85,12 @@ impl DiskSpace {
 
     /// Whether a write may start. If so, the pause after a failed one is over.
     pub fn may_write(&mut self, now: Time) -> bool {
-        if self.retry_write_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        self.retry_write_at = None;
-        true
+        is_over(&mut self.retry_write_at, now)
     }
 
     /// Whether a file may be recycled or removed. If so, the pause after a failed attempt is over.
     pub fn may_change(&mut self, now: Time) -> bool {
-        if self.retry_change_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        self.retry_change_at = None;
-        true
+        is_over(&mut self.retry_change_at, now)
     }
 
     /// Whether a segment may be created.
@@ -120,4 +112,10 @@ impl DiskSpace {
         // A tree keeps its nodes about half full.
         2 * self.pending.len() * size_of::<JobId>()
     }
+}
+
+/// Whether a pause up to this time is over. If so, there is none any more.
+fn is_over(until: &mut Option<Time>, now: Time) -> bool {
+    until.take_if(|until| *until <= now);
+    until.is_none()
 }

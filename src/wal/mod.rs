@@ -56,8 +56,8 @@ use self::segment::{HEADER_BYTES, Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
 pub use self::snapshot::snapshot;
-use self::stats::WalCounters;
 pub use self::stats::WalStats;
+use self::stats::{SYNC_BOUNDS, WalCounters};
 use crate::queue::{Change, Engine, LogRoom};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
@@ -141,6 +141,7 @@ pub struct Wal {
     rounds: Rounds,
     closing: CloseSchedule,
     counters: WalCounters,
+    sync_times: Histogram,
     /// Empty between calls; kept for its allocation.
     changes: Vec<Change>,
     is_stopping: bool,
@@ -173,7 +174,7 @@ impl Wal {
         }
         let Recovered { log_id, end, active: last, other_size_up_to, largest, closed_end, mark, .. } =
             recovered;
-        let Recovered { index, pauses, kept_keys, rules, schedules, .. } = recovered;
+        let Replay { index, pauses, kept_keys, rules, schedules, .. } = recovered.replay;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to continue in");
@@ -184,7 +185,16 @@ impl Wal {
             let (format, next_id) = (config.format(), engine.upcoming_id());
             Header { format, log_id, number, first: end, next_id, oldest, previous }
         });
-        let is_new = last.is_none() && index.newest().is_none();
+        let is_closed = match last {
+            Some(_) => closed_end.is_some(),
+            // There is no record before it that a closing record could protect.
+            None => index.newest().is_none(),
+        };
+        let (segment, closed_end) = match (last, closed_end) {
+            (Some(last), Some(end)) => (last.number, end),
+            _ => (SegmentNumber(0), Lsn::default()),
+        };
+        let ends = EndMark { log_id, segment, end: closed_end };
         let mut wal = Self {
             config,
             index,
@@ -193,14 +203,23 @@ impl Wal {
             rules,
             schedules,
             appender: Appender::new(&config, active, end),
-            segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
+            segments: SegmentAllocator {
+                prepared,
+                missing: VecDeque::new(),
+                last_number,
+                other_size_up_to,
+                largest_record: largest,
+                requested_bytes: 0,
+                is_arranging: false,
+            },
             space: DiskSpace::default(),
             compactor: Compactor::default(),
             retirement: Retirement::new(active.oldest, end),
             commits: CommitState::new(config.durability, end),
             rounds: Rounds::default(),
-            closing: CloseSchedule::default(),
+            closing: CloseSchedule { due: None, closed_at: is_closed.then_some(end), ends, marked: mark },
             counters: WalCounters::default(),
+            sync_times: Histogram::new(&SYNC_BOUNDS),
             changes: Vec::new(),
             is_stopping: false,
             refuses_puts: false,
@@ -212,17 +231,6 @@ impl Wal {
         if last.is_none() {
             wal.begin_segment(active);
         }
-        let closed_at = match last {
-            Some(_) => closed_end.map(|_| end),
-            // There is no record before it that a closing record could protect.
-            None => is_new.then(|| wal.commits.end),
-        };
-        let (segment, end) = match (last, closed_end) {
-            (Some(last), Some(end)) => (last.number, end),
-            _ => (SegmentNumber(0), Lsn::default()),
-        };
-        let ends = EndMark { log_id, segment, end };
-        wal.closing = CloseSchedule::new(closed_at, ends, mark);
         wal.note_ids_left(engine);
         wal.end_pauses_without_tube(engine);
         // A crash came between the last deletion and this record. Later jobs of the group must not hold its jobs again.
@@ -237,13 +245,12 @@ impl Wal {
         let is_paused = |tube: TubeName<'_>| {
             engine.tubes().find(tube).is_some_and(|tube| engine.tubes().get(tube).pause.is_some())
         };
-        let logged = self.pauses.iter().map(|(name, pause)| (Box::from(name), pause.until));
-        let logged: Vec<(Box<[u8]>, Time)> = logged.collect();
-        for (name, until) in logged {
+        let ended = self.pauses.records().filter(|pause| !is_paused(pause.tube));
+        let ended: Vec<(Box<[u8]>, Time)> =
+            ended.map(|pause| (pause.tube.as_bytes().into(), pause.until)).collect();
+        for (name, until) in ended {
             let tube = TubeName::new(&name).expect("it is the name of a tube");
-            if !is_paused(tube) {
-                self.append_pause(PauseRecord { tube, until, length: Span::ZERO }, engine);
-            }
+            self.append_pause(PauseRecord { tube, until, length: Span::ZERO }, engine);
         }
     }
 
@@ -412,7 +419,7 @@ impl Wal {
             Destination::Directory => (capacity.segments(), capacity.segments() * self.config.segment_bytes),
             Destination::Network { .. } => (used, used * HEADER_BYTES + live_bytes + self.index.garbage),
         };
-        let &WalCounters { records, compacted, syncs, synced_records, last_sync, .. } = &self.counters;
+        let WalCounters { records, compacted, syncs, synced_records, last_sync } = self.counters;
         WalStats {
             oldest: self.index.oldest().map_or(0, |number| number.0),
             current: self.appender.active.number.0,
@@ -430,7 +437,7 @@ impl Wal {
 
     /// Durations of syncs, in nanoseconds.
     pub const fn sync_times(&self) -> &Histogram {
-        &self.counters.sync_times
+        &self.sync_times
     }
 
     /// The number of the segment that a job's record is in; 0 for none.
@@ -471,7 +478,7 @@ impl Wal {
             pads: self.config.pads(),
             segment_bytes: self.config.segment_bytes,
             used: self.index.segments() as u64,
-            prepared: self.segments.prepared(),
+            prepared: self.segments.prepared.len(),
             has_missing: self.segments.has_missing(),
             left: self.bytes_left(),
             live_bytes: self.index.live_bytes,

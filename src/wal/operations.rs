@@ -70,7 +70,7 @@ impl Wal {
         let arrangement = wanted.filter(|wanted| if is_create(wanted) { may_create } else { may_change })?;
         if let Arrangement::Remove(segment) = arrangement {
             // Records must not continue in it.
-            self.segments.withdraw(segment);
+            self.segments.prepared.retain(|&prepared| prepared != segment);
         }
         self.segments.is_arranging = true;
         Some(DiskOperation::Arrange(arrangement))
@@ -84,7 +84,7 @@ impl Wal {
         let is_wanted =
             self.has_number() && (capacity.has_missing || capacity.wants_prepared() && !self.is_stopping);
         if self.space.is_stalled && self.has_spare() && !self.retirement.is_active() {
-            return self.segments.last_prepared().map(Arrangement::Remove);
+            return self.segments.prepared.back().copied().map(Arrangement::Remove);
         }
         // mutant segment-goes-too-early: self.retirement.is_durable(self.commits.durable) => self.retirement.is_active()
         if self.retirement.is_durable(self.commits.durable) {
@@ -92,7 +92,7 @@ impl Wal {
         }
         let is_oldest_durable = self.retirement.is_oldest_durable(self.oldest(), self.commits.durable);
         let may_shrink = capacity.has_excess_prepared() && is_oldest_durable && !self.is_stopping;
-        if let Some(excess) = self.segments.last_prepared().filter(|_| may_shrink) {
+        if let Some(excess) = self.segments.prepared.back().copied().filter(|_| may_shrink) {
             return Some(Arrangement::Remove(excess));
         }
         // A new file must not take the space that a stalled write waits for.
@@ -159,7 +159,7 @@ impl Wal {
 
     /// Whether a prepared segment can be removed for its space. One remains to compact into.
     fn has_spare(&self) -> bool {
-        self.segments.prepared() > 1 && !self.retirement.has_marker
+        self.segments.prepared.len() > 1 && !self.retirement.has_marker
     }
 
     fn batch_returned(&mut self, batch: Batch, now: Time) {
@@ -185,6 +185,7 @@ impl Wal {
     fn durable_advanced(&mut self, begun: Time, now: Time) {
         self.retirement.advance_durable(self.oldest(), self.commits.durable);
         self.counters.count_sync(begun, now);
+        self.sync_times.add(now.since(begun).as_nanos());
     }
 
     fn arranged(&mut self, done: Arrangement, result: io::Result<()>, now: Time) -> io::Result<()> {

@@ -9,6 +9,7 @@ use super::segment_index::SegmentIndex;
 use crate::queue::Pause;
 use crate::time::{Span, Time};
 use crate::values::limits::TUBE_NAME_BYTES_MAX;
+use crate::values::tube_name::TubeName;
 
 /// All logged pauses, by the name of the tube.
 #[derive(Default)]
@@ -32,18 +33,16 @@ impl Pauses {
     pub fn apply(
         &mut self,
         pause: &PauseRecord<'_>,
-        segment: SegmentNumber,
-        bytes: usize,
+        place: (SegmentNumber, usize),
         index: &mut SegmentIndex,
     ) {
         let &PauseRecord { tube, until, length } = pause;
         self.remove(tube.as_bytes(), index);
         if length > Span::ZERO {
-            let place = (segment, bytes);
             self.by_end.insert((until, tube.as_bytes().into()));
             self.placed.insert(tube.as_bytes().into(), Pause { until, length }, place, index);
         } else {
-            index.add_garbage(bytes as u64);
+            index.add_garbage(place.1 as u64);
         }
     }
 
@@ -74,7 +73,11 @@ impl Pauses {
         self.placed.len() * PAUSE_BYTES
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Pause)> {
-        self.placed.iter().map(|(tube, pause)| (&**tube, pause))
+    /// All pauses, with those that are over.
+    pub fn records(&self) -> impl Iterator<Item = PauseRecord<'_>> {
+        self.placed.iter().map(|(tube, &Pause { until, length })| {
+            let tube = TubeName::new(tube).expect("it is the name of a tube");
+            PauseRecord { tube, until, length }
+        })
     }
 }

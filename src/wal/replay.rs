@@ -19,13 +19,13 @@ use crate::values::tube_name::TubeName;
 /// Applies records to a queue, in the order of the log.
 #[derive(Default)]
 pub struct Replay {
-    index: SegmentIndex,
+    pub(super) index: SegmentIndex,
     /// The segment that records come from.
     segment: SegmentNumber,
-    pauses: Pauses,
-    kept_keys: KeptKeys,
-    rules: LoggedRules,
-    schedules: LoggedSchedules,
+    pub(super) pauses: Pauses,
+    pub(super) kept_keys: KeptKeys,
+    pub(super) rules: LoggedRules,
+    pub(super) schedules: LoggedSchedules,
     /// Jobs with a change so far, and neither a record before it nor a later one. Compaction may append the record of a job behind its changes.
     changed: BTreeSet<JobId>,
     /// Jobs that a group has held so far, by its name.
@@ -54,31 +54,24 @@ pub struct Recovered {
     pub mark: Option<EndMark>,
     /// Jobs that have changes and no record, in order: their puts are lost.
     pub unrecorded: Vec<JobId>,
-    pub(super) index: SegmentIndex,
-    pub(super) pauses: Pauses,
-    pub(super) kept_keys: KeptKeys,
-    pub(super) rules: LoggedRules,
-    pub(super) schedules: LoggedSchedules,
+    /// Everything that is live.
+    pub(super) replay: Replay,
 }
 
 impl Recovered {
     /// The number of the newest segment, if there is one.
     pub fn newest_segment(&self) -> Option<SegmentNumber> {
-        self.index.newest()
+        self.replay.index.newest()
     }
 
     /// Pauses of tubes, with those that are over.
     pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
-        self.pauses.iter().map(|(name, pause)| PauseRecord {
-            tube: TubeName::new(name).expect("it is the name of a tube"),
-            until: pause.until,
-            length: pause.length,
-        })
+        self.replay.pauses.records()
     }
 
     /// Rules of tubes.
     pub fn rules(&self) -> impl Iterator<Item = RuleRecord<'_>> {
-        self.rules.records()
+        self.replay.rules.records()
     }
 }
 
@@ -111,8 +104,8 @@ impl Replay {
                 self.job(job, alone, engine)?;
                 self.index.add_garbage((bytes - alone) as u64);
             }
-            Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
-            Record::Rule(rule) => self.rules.apply(rule, self.segment, bytes, &mut self.index),
+            Record::Paused(pause) => self.pauses.apply(pause, (self.segment, bytes), &mut self.index),
+            Record::Rule(rule) => self.rules.apply(rule, (self.segment, bytes), &mut self.index),
             Record::Schedule(schedule) => {
                 engine.restore_schedule(schedule);
                 let name = schedule.name.as_bytes().into();
@@ -241,29 +234,20 @@ impl Replay {
     }
 
     /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
-    pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { mut index, pauses, mut kept_keys, rules, schedules, next_id, changed, .. } = self;
+    pub fn finish(mut self, engine: &mut Engine, now: Time) -> Recovered {
         engine.settle_restored(now);
-        kept_keys.retain(&mut index, |&key| engine.kept_key(key).is_some());
-        for (name, pause) in pauses.iter() {
-            let name = TubeName::new(name).expect("it is the name of a tube");
-            engine.restore_pause(name, pause.until, pause.length, now);
+        self.kept_keys.retain(&mut self.index, |&key| engine.kept_key(key).is_some());
+        for PauseRecord { tube, until, length } in self.pauses.records() {
+            engine.restore_pause(tube, until, length, now);
         }
-        for RuleRecord { tube, rule } in rules.records() {
+        for RuleRecord { tube, rule } in self.rules.records() {
             engine.restore_rule(tube, rule, now);
         }
-        if next_id > JobId(1) {
-            engine.keep_ids_above(JobId(next_id.0 - 1));
+        if self.next_id > JobId(1) {
+            engine.keep_ids_above(JobId(self.next_id.0 - 1));
         }
-        Recovered {
-            largest: index.largest().max(schedules.largest()),
-            unrecorded: changed.into_iter().collect(),
-            index,
-            pauses,
-            kept_keys,
-            rules,
-            schedules,
-            ..Recovered::default()
-        }
+        let largest = self.index.largest().max(self.schedules.largest());
+        let unrecorded = std::mem::take(&mut self.changed).into_iter().collect();
+        Recovered { largest, unrecorded, replay: self, ..Recovered::default() }
     }
 }

@@ -41,8 +41,7 @@ impl LoggedRules {
     pub fn apply(
         &mut self,
         record: &RuleRecord<'_>,
-        segment: SegmentNumber,
-        bytes: usize,
+        place: (SegmentNumber, usize),
         index: &mut SegmentIndex,
     ) {
         let id = (record.tube.as_bytes().into(), record.rule.key());
@@ -50,12 +49,12 @@ impl LoggedRules {
             RuleValue::Number(number) => LoggedRule::Number(number),
             RuleValue::Tube(tube) => LoggedRule::Tube(tube.as_bytes().into()),
             RuleValue::None => {
-                index.add_garbage(bytes as u64);
+                index.add_garbage(place.1 as u64);
                 self.remove(&id, index);
                 return;
             }
         };
-        self.insert(id, content, (segment, bytes), index);
+        self.insert(id, content, place, index);
     }
 
     /// An upper bound of the memory that rules take.
@@ -78,20 +77,18 @@ impl Wal {
     }
 
     /// Logs a rule again, as it was logged: since a start it may have another value in the queue, from the configuration.
-    pub(super) fn compact_rule(&mut self, id: &RuleId, engine: &Engine) {
+    /// Returns the size of the record in bytes.
+    pub(super) fn compact_rule(&mut self, id: &RuleId, engine: &Engine) -> usize {
         let logged = self.rules.get(id).expect("the rule is logged").clone();
         // mutant rule-lost-by-compaction: logged.value() => RuleValue::None
-        let bytes = self.append_rule_record(&record_of(&id.0, id.1, logged.value()), engine);
-        self.appender.compacted_bytes += bytes;
+        self.append_rule_record(&record_of(&id.0, id.1, logged.value()), engine)
     }
 
     /// Returns the size of the record in bytes.
     fn append_rule_record(&mut self, record: &RuleRecord<'_>, engine: &Engine) -> usize {
-        let whole = Record::Rule(*record);
-        let bytes = whole.bytes();
-        self.append(&whole, engine);
-        self.rules.apply(record, self.appender.active.number, bytes, &mut self.index);
-        bytes
+        let place = self.append(&Record::Rule(*record), engine);
+        self.rules.apply(record, place, &mut self.index);
+        place.1
     }
 }
 

@@ -1,7 +1,6 @@
 //! What `stats` and `/metrics` report about the WAL.
 
 use crate::time::{Span, Time};
-use crate::values::histogram::Histogram;
 
 /// A snapshot for `stats`.
 #[derive(Clone, Copy, Default, Debug)]
@@ -26,6 +25,7 @@ pub struct WalStats {
 }
 
 /// Counters since the start. No decision depends on them.
+#[derive(Default)]
 pub struct WalCounters {
     pub records: u64,
     /// Records of jobs that compaction has appended.
@@ -34,7 +34,6 @@ pub struct WalCounters {
     /// Of all records, how many there were at the end of the last sync.
     pub synced_records: u64,
     pub last_sync: Span,
-    pub sync_times: Histogram,
 }
 
 /// Bounds of the histograms of times until a change is durable: from 50 us to 10 s, in nanoseconds.
@@ -57,25 +56,11 @@ pub const SYNC_BOUNDS: [u64; 16] = [
     10_000_000_000,
 ];
 
-impl Default for WalCounters {
-    fn default() -> Self {
-        Self {
-            records: 0,
-            compacted: 0,
-            syncs: 0,
-            synced_records: 0,
-            last_sync: Span::ZERO,
-            sync_times: Histogram::new(&SYNC_BOUNDS),
-        }
-    }
-}
-
 impl WalCounters {
     /// Counts a sync, or a write that is synced.
     pub fn count_sync(&mut self, begun: Time, ended: Time) {
         self.syncs += 1;
         self.synced_records = self.records;
         self.last_sync = ended.since(begun);
-        self.sync_times.add(self.last_sync.as_nanos());
     }
 }

@@ -47,18 +47,20 @@ impl Line {
     fn of(finding: &Finding<'_>) -> Self {
         match *finding {
             Finding::Segment { file, header, is_headless: true, .. } => {
-                Self::at(file, 0, header.first).kind("segment without a header")
+                Self::at(file, 0, header.first).with("kind", "segment without a header")
             }
             Finding::Segment { file, header, .. } => Self::at(file, 0, header.first)
-                .kind("segment")
+                .with("kind", "segment")
                 .with("next_id", header.next_id.0)
                 .with("oldest", header.oldest.to_string()),
             Finding::Gap { file, offset, at, bytes } => {
-                Self::at(file, offset, at).kind("gap").with("bytes", bytes)
+                Self::at(file, offset, at).with("kind", "gap").with("bytes", bytes)
             }
-            Finding::OtherLog { file, .. } => Self::at(file, 0, Lsn(0)).kind("segment of another log"),
+            Finding::OtherLog { file, .. } => {
+                Self::at(file, 0, Lsn(0)).with("kind", "segment of another log")
+            }
             Finding::Missing { file, at, bytes } => {
-                Self::at(file, 0, at).kind("missing segment").with("bytes", bytes)
+                Self::at(file, 0, at).with("kind", "missing segment").with("bytes", bytes)
             }
             Finding::Record { file, offset, at, framed } => {
                 Self::at(file, offset, at).with("durable", framed.durable.0).with_record(&framed.record)
@@ -79,10 +81,6 @@ impl Line {
         self
     }
 
-    fn kind(self, kind: &'static str) -> Self {
-        self.with("kind", kind)
-    }
-
     fn with_record(self, record: &Record<'_>) -> Self {
         match record {
             Record::Job(job) => self.with_job(job).with_body(job.body),
@@ -92,7 +90,7 @@ impl Line {
                 .with_progress(&of.run.progress)
                 .with_body(of.job.body),
             Record::Schedule(schedule) => self
-                .kind("schedule")
+                .with("kind", "schedule")
                 .with("tube", schedule.tube.as_str())
                 .with("created", schedule.created.as_nanos())
                 .with("ttr", schedule.plan.ttr)
@@ -105,33 +103,35 @@ impl Line {
                 .with("is_configured", schedule.is_configured)
                 .with_progress(&schedule.progress)
                 .with_body(schedule.body),
-            Record::ScheduleGone(name) => self.kind("schedule-end").with("schedule", name.as_str()),
-            Record::Progress(run) => {
-                self.kind("left-out").with("schedule", run.schedule.as_str()).with_progress(&run.progress)
-            }
-            Record::Change { id, state } => self.kind("change").with("id", id.0).with_state(state),
+            Record::ScheduleGone(name) => self.with("kind", "schedule-end").with("schedule", name.as_str()),
+            Record::Progress(run) => self
+                .with("kind", "left-out")
+                .with("schedule", run.schedule.as_str())
+                .with_progress(&run.progress),
+            Record::Change { id, state } => self.with("kind", "change").with("id", id.0).with_state(state),
             Record::Moved { id, state, tube } => {
-                self.kind("move").with("id", id.0).with("tube", tube.as_str()).with_state(state)
+                self.with("kind", "move").with("id", id.0).with("tube", tube.as_str()).with_state(state)
             }
             Record::Noted { id, note } => {
-                self.kind("note").with("id", id.0).with("notes", [Self::of_note(*note)])
+                self.with("kind", "note").with("id", id.0).with("notes", [Self::of_note(*note)])
             }
-            Record::Deleted(id) => self.kind("deletion").with("id", id.0),
+            Record::Deleted(id) => self.with("kind", "deletion").with("id", id.0),
             Record::Paused(pause) => self
-                .kind("pause")
+                .with("kind", "pause")
                 .with("tube", pause.tube.as_str())
                 .with("until", pause.until.as_nanos())
                 .with("pause", pause.length.as_nanos()),
             Record::KeptKey(kept) => self
-                .kind("kept-key")
+                .with("kind", "kept-key")
                 .with("id", kept.id.0)
                 .with("tube", kept.tube.as_str())
                 .with("key", kept.key.as_str())
                 .with("ttl", kept.ttl)
                 .with("until", kept.until.as_nanos()),
-            Record::GroupDone(group) => self.kind("group-end").with("group", group.as_str()),
+            Record::GroupDone(group) => self.with("kind", "group-end").with("group", group.as_str()),
             Record::Rule(RuleRecord { tube, rule }) => {
-                let line = self.kind("rule").with("tube", tube.as_str()).with("rule", rule.key().word());
+                let line =
+                    self.with("kind", "rule").with("tube", tube.as_str()).with("rule", rule.key().word());
                 match rule.value() {
                     // The rule is removed.
                     RuleValue::None => line,
@@ -139,16 +139,16 @@ impl Line {
                     RuleValue::Tube(name) => line.with("dead_letter", name.as_str()),
                 }
             }
-            Record::Oldest(segment) => self.kind("oldest").with("oldest", segment.to_string()),
-            Record::Padding(bytes) => self.kind("padding").with("bytes", bytes),
-            Record::Closed => self.kind("closed"),
+            Record::Oldest(segment) => self.with("kind", "oldest").with("oldest", segment.to_string()),
+            Record::Padding(bytes) => self.with("kind", "padding").with("bytes", bytes),
+            Record::Closed => self.with("kind", "closed"),
         }
     }
 
     /// Appends all of a job but its body.
     fn with_job(self, job: &JobRecord<'_>) -> Self {
         let notes: Vec<Self> = job.notes.iter().map(Self::of_note).collect();
-        self.kind("job")
+        self.with("kind", "job")
             .with("id", job.id.0)
             .with("tube", job.tube.as_str())
             .with("tags", Some(job.tags.as_str()).filter(|tags| !tags.is_empty()))

@@ -1,7 +1,7 @@
 //! The directory of a job log: its lock, its segments, and how files are created.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -69,6 +69,9 @@ const INTERRUPTED_PAUSE: Duration = Duration::from_millis(10);
 /// Files that exist while a binlog of beanstalkd is imported: see `io/binlog_import`.
 pub const IMPORT_BEGUN: &str = "import.begun";
 pub const IMPORT_DONE: &str = "import.done";
+
+/// How the names of the files of a binlog begin.
+const BINLOG: &str = "binlog.";
 
 /// A directory that an empty file system may have.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -139,11 +142,12 @@ impl Directory {
         check(path, both | AccessFlags::X_OK)?;
         for entry in fs::read_dir(path).map_err(unusable)? {
             let entry = entry.map_err(unusable)?;
-            let name = entry.file_name();
-            if name == LOCK || is_log_file(&name.to_string_lossy()) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == LOCK || is_log_file(&name) {
                 let path = entry.path();
-                let is_plain =
-                    if is_opened(&name.to_string_lossy()) { plain_file::check(&path) } else { Ok(()) };
+                // A start opens no other file that begins like one of a binlog.
+                let is_opened = !name.starts_with(BINLOG) || binlog_number(&name).is_some();
+                let is_plain = if is_opened { plain_file::check(&path) } else { Ok(()) };
                 let is_plain = is_plain.map_err(|error| DirectoryError::new(&path, error));
                 match is_plain.and_then(|()| check(&path, both)) {
                     // A running server has removed the file since it was listed.
@@ -250,25 +254,6 @@ impl Directory {
         }
     }
 
-    /// Changes the size of a segment and allocates its space, durably. Content that fits stays.
-    ///
-    /// # Errors
-    /// If there is no space, or the disk reports an error.
-    pub fn resize_segment(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = plain_file::open(&self.file(&segment.to_string()), options.append(true), 0)?;
-        let before = file.metadata()?.len();
-        if before > bytes {
-            file.set_len(bytes)?;
-        }
-        match self.allocate(&file, bytes) {
-            Ok(()) => {}
-            Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes.saturating_sub(before))?,
-            Err(errno) => return Err(errno.into()),
-        }
-        file.sync_all()
-    }
-
     /// Changes which segments there are, durably.
     ///
     /// # Errors
@@ -291,16 +276,7 @@ impl Directory {
         self.sync().map_err(after_change)
     }
 
-    /// Creates a segment that is not filled with zeros, durably. Use it where a start waits for the segment.
-    ///
-    /// # Errors
-    /// If there is no space, or the disk reports an error.
-    pub fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        self.create(segment, bytes, false)?;
-        self.sync()
-    }
-
-    fn create(&self, segment: SegmentNumber, bytes: u64, prewrites: bool) -> io::Result<()> {
+    pub(super) fn create(&self, segment: SegmentNumber, bytes: u64, prewrites: bool) -> io::Result<()> {
         let path = self.file(&segment.to_string());
         self.create_at(&path, bytes, prewrites).inspect_err(|_| {
             // An incomplete file is created again when there is space.
@@ -323,7 +299,7 @@ impl Directory {
 
     /// Allocates the space of a file. A signal, a debugger or the freezer (`docker pause`) interrupts the call, so it is
     /// repeated.
-    fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
+    pub(super) fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
         loop {
             match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
                 Err(Errno::EINTR) if self.refuse_cancelled().is_ok() => thread::sleep(INTERRUPTED_PAUSE),
@@ -332,7 +308,7 @@ impl Directory {
         }
     }
 
-    fn write_zeros(&self, file: &mut File, bytes: u64) -> io::Result<()> {
+    pub(super) fn write_zeros(&self, file: &mut File, bytes: u64) -> io::Result<()> {
         let zeros = vec![0; 1 << 18];
         let mut left = bytes;
         while left > 0 {
@@ -380,20 +356,13 @@ pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) {
-            found.insert(number, segment_metadata(&entry)?.len());
+            // A link is refused: its own size would count as that of the segment, and renames and removals would affect it alone.
+            let metadata = entry.metadata()?;
+            FileRefusal::check_kind(&entry.path(), metadata.file_type())?;
+            found.insert(number, metadata.len());
         }
     }
     Ok(found)
-}
-
-/// Returns the metadata of a segment's file. A link with the name of a segment is refused: its own size would count as that
-/// of the segment, and renames and removals would affect the link alone.
-fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
-    let found = entry.metadata()?;
-    match FileRefusal::of_kind(&entry.path(), found.file_type()) {
-        Some(refusal) => Err(refusal.into()),
-        None => Ok(found),
-    }
 }
 
 /// Refuses a directory that has files, and none of a job log: it has another purpose.
@@ -414,20 +383,13 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
 
 /// Whether a file belongs to a job log, or to a binlog of beanstalkd and its import.
 fn is_log_file(name: &str) -> bool {
-    let is_of_import = name.starts_with("binlog.") || name == IMPORT_BEGUN || name == IMPORT_DONE;
+    let is_of_import = name.starts_with(BINLOG) || name == IMPORT_BEGUN || name == IMPORT_DONE;
     is_of_import || END_MARKS.contains(&name) || SegmentNumber::from_file_name(name).is_some()
-}
-
-/// Whether a start opens a file of this name.
-fn is_opened(name: &str) -> bool {
-    let is_of_start =
-        name == LOCK || name == IMPORT_BEGUN || name == IMPORT_DONE || END_MARKS.contains(&name);
-    is_of_start || binlog_number(name).is_some() || SegmentNumber::from_file_name(name).is_some()
 }
 
 /// Returns the number of a file of a binlog.
 pub fn binlog_number(name: &str) -> Option<u32> {
-    let number = name.strip_prefix("binlog.")?.parse().ok()?;
+    let number = name.strip_prefix(BINLOG)?.parse().ok()?;
     (name == format!("binlog.{number}")).then_some(number)
 }
 

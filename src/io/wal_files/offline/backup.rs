@@ -12,7 +12,6 @@
 //! be about records that compaction has copied to a segment that is not listed as one with records. For the same reason
 //! a segment must still have its first block after it was copied.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
@@ -22,18 +21,20 @@ use std::time::Duration;
 
 #[cfg(feature = "replicate")]
 use super::make_empty_anywhere;
-use super::{Bodies, Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of, write_log};
+use super::{
+    Bodies, Content, Extent, Hole, Offline, Places, Start, ToolError, make_empty, open_new, parent_of,
+    write_log,
+};
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
 #[cfg(feature = "replicate")]
 use crate::io::wal_files::directory::{DirectoryError, lock_to_read};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
-use crate::io::wal_files::storage::{Segments, read_up_to};
+use crate::io::wal_files::storage::{Segments, Storage, read_up_to};
 use crate::io::wal_files::{Access, RecoveryError, plain_file};
-use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::scan::Scanner;
 use crate::wal::segment::{HEADER_BYTES, Header, may_be_recycled};
-use crate::wal::{Arrangement, EndMark, Recovered, SegmentNumber};
+use crate::wal::{Arrangement, EndMark, SegmentNumber};
 
 /// Attempts before the backup fails.
 const ATTEMPTS_MAX: u32 = 200;
@@ -74,15 +75,20 @@ pub struct BackedUp {
 }
 
 /// Why an attempt gives no copy.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// Another attempt would end in the same way.
+    #[error("{0}")]
     Final(ToolError),
     /// The server has changed the segments.
+    #[error("{0}")]
     Moved(String),
     /// A server would not start from the copy.
+    #[error("{0}")]
     Refused(RecoveryError),
     /// A server would start from the copy without these bytes.
-    Discards(Vec<Discarded>),
+    #[error("a start would discard {}", Places(.0))]
+    Discards(Vec<Extent>),
 }
 
 /// Copies the job log in `from` to `to`.
@@ -276,7 +282,7 @@ fn records_end(file: &File, bytes: u64, header: Header) -> io::Result<Option<u64
     while found.next_record()?.is_some() {}
     let end = found.end();
     while found.next_beyond()?.is_some() {}
-    let beyond = if may_be_recycled(header.oldest) { found.traces_end() } else { found.nonzero_end() };
+    let beyond = if may_be_recycled(header.oldest) { found.traces_end } else { found.nonzero_end };
     if beyond <= header.offset(end) {
         return Ok(Some(header.offset(end)));
     }
@@ -304,12 +310,11 @@ impl Found {
         let log = Offline::open(copy).map_err(Failure::Final)?;
         // A server that runs beside this may need the memory of the bodies.
         let Start { engine, discarded, hole, refusal, .. } = match log.recover(now, Bodies::Empty) {
-            Err(ToolError::Log(RecoveryError::Memory)) => {
-                return Err(Failure::Final(ToolError::Log(RecoveryError::Memory)));
-            }
-            Err(ToolError::Log(error)) => return Err(Failure::Refused(error)),
-            Err(error) => return Err(Failure::Final(error)),
             Ok(start) => start,
+            Err(ToolError::Log(error)) if !matches!(error, RecoveryError::Memory) => {
+                return Err(Failure::Refused(error));
+            }
+            Err(error) => return Err(Failure::Final(error)),
         };
         if let Some(error) = refusal {
             return Err(Failure::Refused(error));
@@ -367,15 +372,9 @@ impl Target {
 
     /// Writes everything in the queue as a new job log. It is checked there before it gets its name, so a server starts from all of it or
     /// refuses it.
-    pub(super) fn write(
-        self,
-        engine: &Engine,
-        recovered: &Recovered,
-        segment_bytes: u64,
-        now: Time,
-    ) -> Result<(), ToolError> {
+    pub(super) fn write(self, content: &Content, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
         let copy = self.begin_copy().map_err(|error| self.unwritable(error))?;
-        write_log(engine, recovered, &copy, segment_bytes, now).map_err(|error| match error {
+        write_log(content, &copy, segment_bytes, now).map_err(|error| match error {
             ToolError::Unwritable(_, error) => self.unwritable(error),
             error => error,
         })?;
@@ -453,17 +452,6 @@ impl Failure {
             Self::Moved(format!("{name} was removed or renamed during the copy"))
         } else {
             Self::Final(ToolError::Unusable(path.to_owned(), error))
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Final(error) => error.fmt(f),
-            Self::Moved(why) => f.write_str(why),
-            Self::Refused(error) => error.fmt(f),
-            Self::Discards(places) => write!(f, "a start would discard {}", super::Places(places)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::queue::KeptKey;
+use crate::values::ids::JobId;
 use crate::wal::record::Record;
 use crate::wal::segment::Header;
 
@@ -17,9 +17,6 @@ pub struct Losses {
     given: Vec<(u64, u64)>,
     /// Of those, ids with a later record of the job or of its deletion.
     known: BTreeSet<u64>,
-    /// Jobs with a change, but without a record of the job before it.
-    changed: BTreeSet<u64>,
-    jobs: BTreeSet<u64>,
 }
 
 impl Losses {
@@ -43,37 +40,20 @@ impl Losses {
             self.highest = id;
             self.has_gap = false;
         }
-        self.jobs.insert(id);
-        self.changed.remove(&id);
         self.know(id);
     }
 
     /// Takes the next record.
     pub fn record(&mut self, record: &Record<'_>) {
+        let Some(JobId(id)) = record.job_id() else { return };
         match record {
-            Record::Job(job) => self.job(job.id.0),
-            Record::Run(of) => self.job(of.job.id.0),
-            Record::Change { id, .. } | Record::Moved { id, .. } | Record::Noted { id, .. } => {
-                self.were_given(id.0);
-                if !self.jobs.contains(&id.0) {
-                    self.changed.insert(id.0);
-                }
+            Record::Job(_) | Record::Run(_) => self.job(id),
+            Record::Deleted(_) | Record::KeptKey(_) => {
+                self.were_given(id);
+                self.know(id);
             }
-            Record::Deleted(id) | Record::KeptKey(KeptKey { id, .. }) => {
-                self.were_given(id.0);
-                self.jobs.remove(&id.0);
-                self.changed.remove(&id.0);
-                self.know(id.0);
-            }
-            Record::Paused(_)
-            | Record::GroupDone(_)
-            | Record::Rule(_)
-            | Record::Schedule(_)
-            | Record::ScheduleGone(_)
-            | Record::Progress(_)
-            | Record::Oldest(_)
-            | Record::Padding(_)
-            | Record::Closed => {}
+            // A change.
+            _ => self.were_given(id),
         }
     }
 
@@ -93,8 +73,9 @@ impl Losses {
         }
     }
 
-    /// Returns the first and last ids of jobs that were put, have no record, and are not known to be deleted; in order.
-    pub fn finish(self) -> Vec<(u64, u64)> {
+    /// Returns the first and last ids of jobs that were put, have no record, and are not known to be deleted; in order. `unrecorded` are
+    /// those of them that have a change.
+    pub fn finish(self, unrecorded: &[JobId]) -> Vec<(u64, u64)> {
         let mut lost = Vec::new();
         for (first, last) in self.given {
             let mut from = first;
@@ -109,7 +90,8 @@ impl Losses {
             }
         }
         let is_listed = |id: u64| lost.iter().any(|&(first, last)| (first..=last).contains(&id));
-        let changed: Vec<_> = self.changed.iter().filter(|&&id| !is_listed(id)).map(|&id| (id, id)).collect();
+        let changed: Vec<_> =
+            unrecorded.iter().filter(|id| !is_listed(id.0)).map(|id| (id.0, id.0)).collect();
         lost.extend(changed);
         lost.sort_unstable();
         lost
@@ -121,7 +103,6 @@ mod tests {
     use super::*;
     use crate::queue::{LoggedState, PersistedState};
     use crate::time::{Seconds, Time};
-    use crate::values::ids::JobId;
     use crate::values::notes::Notes;
     use crate::values::tags::Tags;
     use crate::values::tube_name::TubeName;
@@ -132,16 +113,15 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Put(u64),
-        Change(u64),
         Deletion(u64),
         Gap,
         /// A segment whose header has this next id.
         Begin(u64),
     }
-    use Step::{Begin, Change, Deletion, Gap, Put};
+    use Step::{Begin, Deletion, Gap, Put};
 
     /// Returns the first and last ids that are lost after these steps.
-    fn lost(steps: &[Step]) -> Vec<(u64, u64)> {
+    fn lost(steps: &[Step], unrecorded: &[JobId]) -> Vec<(u64, u64)> {
         let (pri, delay, counts) = (0, Seconds::ZERO, Default::default());
         let state = PersistedState { pri, delay, state: LoggedState::Ready, counts };
         let (created, ttr, tube, tags, notes) =
@@ -154,7 +134,6 @@ mod tests {
                     let job = JobRecord { id, created, ttr, tube, tags, notes: notes.clone(), state, body };
                     losses.record(&Record::Job(job));
                 }
-                Change(id) => losses.record(&Record::Change { id: JobId(id), state }),
                 Deletion(id) => losses.record(&Record::Deleted(JobId(id))),
                 Gap => losses.gap(),
                 Begin(next_id) => {
@@ -163,29 +142,29 @@ mod tests {
                 }
             }
         }
-        losses.finish()
+        losses.finish(unrecorded)
     }
 
     #[test]
     fn ids_that_were_given_in_a_gap() {
         // Id 2 was refused: nothing is missing. Compaction wrote the second record of job 1: it shows nothing about the gap.
-        assert_eq!(lost(&[Put(1), Put(3), Gap, Put(1), Put(8), Deletion(5)]), [(4, 4), (6, 7)]);
+        assert_eq!(lost(&[Put(1), Put(3), Gap, Put(1), Put(8), Deletion(5)], &[]), [(4, 4), (6, 7)]);
     }
 
     #[test]
-    fn changes_of_jobs_without_a_record() {
-        assert_eq!(lost(&[Put(10), Change(4), Change(6), Change(10), Deletion(6)]), [(4, 4)]);
+    fn jobs_with_changes_and_without_a_record() {
+        assert_eq!(lost(&[Put(3), Put(10), Gap, Put(13)], &[JobId(5), JobId(12)]), [(5, 5), (11, 12)]);
     }
 
     #[test]
     fn a_header_shows_which_ids_were_given() {
-        assert_eq!(lost(&[Put(2), Gap, Begin(7), Put(9)]), [(3, 6)]);
+        assert_eq!(lost(&[Put(2), Gap, Begin(7), Put(9)], &[]), [(3, 6)]);
     }
 
     #[test]
     fn the_first_jobs_of_a_segment() {
         // The records of older jobs are not needed any more. Jobs 9 to 12 were put together, and the first one is in the first segment.
         let steps = [Begin(7), Gap, Put(8), Put(9), Begin(13), Gap, Put(12)];
-        assert_eq!(lost(&steps), [(7, 7), (10, 11)]);
+        assert_eq!(lost(&steps, &[]), [(7, 7), (10, 11)]);
     }
 }

@@ -5,15 +5,14 @@ use std::path::Path;
 use super::backup::Target;
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Bodies, Count, Hole, Offline, ToolError, release_held};
+use super::{Bodies, Content, Count, Hole, Offline, ToolError};
 use crate::bodies::OutOfMemory;
 use crate::io::wal_files::{EndMarks, RecoveryError};
-use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{Lsn, Record};
 use crate::wal::segment::HEADER_BYTES;
-use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
+use crate::wal::{Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -76,8 +75,7 @@ pub struct Salvaged {
 
 /// Everything that can be read of a job log.
 pub(super) struct Remains {
-    pub engine: Engine,
-    pub recovered: Recovered,
+    pub content: Content,
     pub lost: Vec<(u64, u64)>,
     pub damage: Vec<Damage>,
     pub segments: usize,
@@ -95,9 +93,9 @@ pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError>
     let target = Target::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
-    let Remains { engine, recovered, lost, damage, .. } = remains;
-    target.write(&engine, &recovered, segment_bytes, now)?;
-    Ok(Salvaged { jobs: engine.jobs().len(), lost, damage, hole })
+    target.write(&remains.content, segment_bytes, now)?;
+    let Remains { content, lost, damage, .. } = remains;
+    Ok(Salvaged { jobs: content.engine.jobs().len(), lost, damage, hole })
 }
 
 /// Reads all valid records.
@@ -170,9 +168,9 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     }
     let damage = gaps.into_iter().map(|(at, damage)| complete(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);
-    release_held(&mut engine, now);
-    engine.keep_reservations(engine.has_recovered());
-    Ok(Remains { engine, recovered, lost: losses.finish(), damage, segments, records })
+    let lost = losses.finish(&recovered.unrecorded);
+    let content = Content::new(engine, recovered, now);
+    Ok(Remains { content, lost, damage, segments, records })
 }
 
 /// Completes a damage once it is known up to where the job log was durable.

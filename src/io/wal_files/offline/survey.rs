@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::{ToolError, log_id};
+use super::{Extent, ToolError, log_id};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::plain_file;
 use crate::io::wal_files::storage::{next_data, read_up_to};
@@ -81,15 +81,15 @@ pub fn survey(
     for (file, other) in &foreign {
         visit(Finding::OtherLog { file, log_id: *other, expected: log_id })?;
     }
-    for UnreadableBytes { file, offset, bytes } in &unreadable {
+    for Extent { file, offset, bytes } in &unreadable {
         visit(Finding::Gap { file, offset: *offset, at: Lsn(0), bytes: *bytes })?;
     }
     let mut last: Option<Surveyed> = None;
     let mut window = Vec::new();
     let mut oldest = SegmentNumber(0);
     for segment in &segments {
-        let Segment { name, header, limit, .. } = segment;
-        let failed = |error| ToolError::Unreadable(name.clone(), error);
+        let Segment { name, bytes, header, is_headless, limit } = segment;
+        let failed = cannot_read(name);
         if let Some(before) = last.filter(|before| before.end < header.first) {
             let (at, bytes) = (before.end, header.first.0 - before.end.0);
             let is_missing =
@@ -102,13 +102,12 @@ pub fn survey(
                 visit(Finding::Gap { file, offset, at, bytes })?;
             }
         }
-        let Segment { is_headless, bytes, .. } = *segment;
-        visit(Finding::Segment { file: name, header, is_headless, bytes })?;
+        visit(Finding::Segment { file: name, header, is_headless: *is_headless, bytes: *bytes })?;
         oldest = oldest.max(header.oldest);
         let mut end = header.first;
-        let file = plain_file::open_to_read(&directory.join(name)).map_err(failed)?;
-        let mut scanner = Scanner::new(file, segment.bytes, *header, window);
-        while let Some((offset, framed)) = scanner.next_beyond().map_err(failed)? {
+        let file = plain_file::open_to_read(&directory.join(name)).map_err(&failed)?;
+        let mut scanner = Scanner::new(file, *bytes, *header, window);
+        while let Some((offset, framed)) = scanner.next_beyond().map_err(&failed)? {
             let at = header.lsn(offset);
             if at >= *limit {
                 break;
@@ -125,7 +124,7 @@ pub fn survey(
         }
         // Behind the end of the job log only traces show that there were records. Elsewhere the next segment does.
         let traces_end =
-            if segment::may_be_recycled(oldest) { scanner.traces_end() } else { scanner.nonzero_end() };
+            if segment::may_be_recycled(oldest) { scanner.traces_end } else { scanner.nonzero_end };
         let offset = header.offset(end);
         if *limit == Lsn(u64::MAX) && traces_end > offset {
             visit(Finding::Gap { file: name, offset, at: end, bytes: traces_end - offset })?;
@@ -148,10 +147,15 @@ pub fn survey(
     }
 }
 
+fn cannot_read(file: &str) -> impl Fn(io::Error) -> ToolError {
+    move |error| ToolError::Unreadable(file.to_owned(), error)
+}
+
 /// The result of reading all headers.
 struct Survey {
     segments: Vec<Segment>,
-    unreadable: Vec<UnreadableBytes>,
+    /// Bytes of files that have neither a header nor a valid record.
+    unreadable: Vec<Extent>,
     /// Files of other logs, with their ids.
     foreign: Vec<(String, u64)>,
     log_id: u64,
@@ -159,39 +163,29 @@ struct Survey {
     mark: Option<EndMark>,
 }
 
-/// Bytes of a file that has neither a header nor a valid record.
-pub struct UnreadableBytes {
-    pub file: String,
-    pub offset: u64,
-    pub bytes: u64,
-}
-
-impl UnreadableBytes {
-    /// Returns the bytes of a file from the first to the last that is not zero, if there is one.
-    pub fn of(directory: &Path, number: SegmentNumber) -> io::Result<Option<Self>> {
-        let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
-        let (mut from, mut end, mut at) = (None, 0, 0);
-        let mut piece = vec![0; 1 << 20];
-        while let Some(begin) = next_data(&file, at) {
-            at = begin;
-            let count = read_up_to(&file, at, &mut piece)?;
-            if let Some(first) = piece[..count].iter().position(|&byte| byte != 0) {
-                let last = piece[..count].iter().rposition(|&byte| byte != 0).expect("one is not zero");
-                from.get_or_insert(at + first as u64);
-                end = at + last as u64 + 1;
-            }
-            at += count as u64;
-            if count < piece.len() {
-                break;
-            }
+/// Returns the bytes of a file from the first to the last that is not zero, if there is one.
+pub fn unreadable_bytes(directory: &Path, number: SegmentNumber) -> io::Result<Option<Extent>> {
+    let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
+    let (mut from, mut end, mut at) = (None, 0, 0);
+    let mut piece = vec![0; 1 << 20];
+    while let Some(begin) = next_data(&file, at) {
+        at = begin;
+        let count = read_up_to(&file, at, &mut piece)?;
+        if let Some(first) = piece[..count].iter().position(|&byte| byte != 0) {
+            let last = piece[..count].iter().rposition(|&byte| byte != 0).expect("one is not zero");
+            from.get_or_insert(at + first as u64);
+            end = at + last as u64 + 1;
         }
-        Ok(from.map(|offset| Self { file: number.to_string(), offset, bytes: end - offset }))
+        at += count as u64;
+        if count < piece.len() {
+            break;
+        }
     }
+    Ok(from.map(|offset| Extent { file: number.to_string(), offset, bytes: end - offset }))
 }
 
 fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, ToolError> {
-    let marks =
-        EndMarks::read(directory).map_err(|error| ToolError::Unreadable(END_MARKS[0].to_owned(), error))?;
+    let marks = EndMarks::read(directory).map_err(cannot_read(END_MARKS[0]))?;
     let mut headers = Vec::new();
     let mut is_blank = true;
     for &number in files.keys() {
@@ -199,14 +193,12 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         let mut block = vec![0; HEADER_BYTES as usize];
         let read = plain_file::open_to_read(&directory.join(&name))
             .and_then(|file| read_up_to(&file, 0, &mut block));
-        let count = read.map_err(|error| ToolError::Unreadable(name, error))?;
+        let count = read.map_err(cannot_read(&name))?;
         is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
         headers.push(Header::decode(&block[..count]));
     }
-    let unreadable_of = |number: SegmentNumber| {
-        UnreadableBytes::of(directory, number)
-            .map_err(|error| ToolError::Unreadable(number.to_string(), error))
-    };
+    let unreadable_of =
+        |number: SegmentNumber| unreadable_bytes(directory, number).map_err(cannot_read(&number.to_string()));
     if is_blank {
         // As on a disk where the first write of a job log was torn.
         let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
@@ -237,17 +229,13 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
             Some(header) => (header, false),
             None => {
                 let file = plain_file::open_to_read(&directory.join(&name));
-                match file.and_then(|file| reconstruct_header(&file, bytes, number, log_id)) {
-                    Ok(Some(header)) => (header, true),
-                    Ok(None) => {
-                        // A file that was never used has zeros there.
-                        unreadable.extend(
-                            unreadable_of(number)?.filter(|unreadable| unreadable.offset < HEADER_BYTES),
-                        );
-                        continue;
-                    }
-                    Err(error) => return Err(ToolError::Unreadable(name, error)),
-                }
+                let found = file.and_then(|file| reconstruct_header(&file, number, log_id));
+                let Some(header) = found.map_err(cannot_read(&name))? else {
+                    // A file that was never used has zeros there.
+                    unreadable.extend(unreadable_of(number)?.filter(|bytes| bytes.offset < HEADER_BYTES));
+                    continue;
+                };
+                (header, true)
             }
         };
         segments.push(Segment { name, bytes, header, is_headless, limit: Lsn(u64::MAX) });
@@ -278,22 +266,16 @@ fn log_id(
         if let Err(HeaderFault::Version(version)) = header {
             return Err(ToolError::Version(number.to_string(), *version));
         }
-        let found = log_id::shown_by(directory, number);
-        shown.extend(found.map_err(|error| ToolError::Unreadable(number.to_string(), error))?);
+        shown.extend(log_id::shown_by(directory, number).map_err(cannot_read(&number.to_string()))?);
     }
     log_id::agreed(shown.into_iter()).ok_or(ToolError::NoLogId)
 }
 
 /// Reconstructs a header from the position of a record behind it. Returns none if there is no record.
-fn reconstruct_header(
-    file: &File,
-    bytes: u64,
-    number: SegmentNumber,
-    log_id: u64,
-) -> io::Result<Option<Header>> {
+fn reconstruct_header(file: &File, number: SegmentNumber, log_id: u64) -> io::Result<Option<Header>> {
     let mut header = Header::reconstructed(number, log_id, Lsn(0));
     let seed = header.seed();
-    let mut searched = vec![0; SEARCH_BYTES.min(bytes) as usize];
+    let mut searched = vec![0; file.metadata()?.len().min(SEARCH_BYTES) as usize];
     let count = read_up_to(file, HEADER_BYTES, &mut searched)?;
     searched.truncate(count);
     for begin in (0..count.saturating_sub(FRAME_BYTES)).step_by(ALIGN_BYTES) {

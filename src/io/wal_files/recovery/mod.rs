@@ -15,7 +15,7 @@ use tracing::warn;
 
 pub use self::error::RecoveryError;
 pub use self::preflight::preflight;
-pub use self::reader::{Bodies, Hole, Tail};
+pub use self::reader::{Bodies, Extent, Hole, Tail};
 use self::reader::{Findings, Piece, Reader};
 use super::storage::{Segments, Storage};
 use crate::io::host;
@@ -40,8 +40,21 @@ pub fn recover(
 ) -> Result<Wal, RecoveryError> {
     let files = storage.list().map_err(RecoveryError::of_directory)?;
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now, Bodies::Restored)?;
-    tail.iter().for_each(report_discarded);
-    findings.lost.iter().for_each(report_lost);
+    if let Some(tail) = &tail
+        && let Some(Extent { file, offset, bytes }) = tail.discarded()
+    {
+        warn!(
+            "{file}: discarded the unsynced tail that the last run left: {bytes} bytes from offset {offset} on, \
+             whole records in them: {}",
+            tail.left
+        );
+    }
+    // Nothing before such a file shows that it was durable.
+    for segment in &findings.lost {
+        warn!(
+            "{segment}: discarded the unsynced segment that the last run left: its records do not follow those before it"
+        );
+    }
     if let Some(fault) = findings.mark_fault {
         warn!("{fault}");
     }
@@ -110,17 +123,6 @@ pub fn read<S: Segments + ?Sized>(
     Ok((recovered, findings, tail))
 }
 
-fn report_discarded(tail: &Tail) {
-    let Tail { header, offset, discarded, left, .. } = tail;
-    if *discarded > 0 {
-        warn!(
-            "{}: discarded the unsynced tail that the last run left: {discarded} bytes from offset {offset} on, \
-             whole records in them: {left}",
-            header.number
-        );
-    }
-}
-
 /// Jobs of a log that have changes and no record: their puts are lost.
 // docs/RUNBOOK.md lists these messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -140,13 +142,6 @@ impl Unrecorded {
     pub fn of(recovered: &Recovered) -> Option<Self> {
         recovered.unrecorded.first().map(|&first| Self { first, jobs: recovered.unrecorded.len() })
     }
-}
-
-/// Nothing before it shows that such a file was durable.
-fn report_lost(segment: &SegmentNumber) {
-    warn!(
-        "{segment}: discarded the unsynced segment that the last run left: its records do not follow those before it"
-    );
 }
 
 /// Rewrites what is not proven to be on disk, with `filling` behind it: the next record will say that it is durable. To

@@ -10,7 +10,7 @@ use crate::io::wal_files::storage::Segments;
 use crate::queue::Engine;
 use crate::values::ids::JobId;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
-use crate::wal::record::{FRAME_BYTES, Lsn, Record, Stamp, padding_bytes};
+use crate::wal::record::{FRAME_BYTES, Lsn, Record, Stamp, first_position, padding_bytes};
 use crate::wal::scan::{Scanner, Source};
 use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
 use crate::wal::{BACKLOG_BYTES_MAX, EndMark, Replay, SegmentNumber, WalConfig};
@@ -61,6 +61,15 @@ pub struct Hole {
     pub last: SegmentNumber,
     /// The first prepared file.
     pub next: SegmentNumber,
+}
+
+/// Bytes of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Extent {
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
 }
 
 /// The valid records of a segment.
@@ -124,9 +133,10 @@ impl Tail {
         batch
     }
 
-    /// Returns the file, the offset in it, and how many bytes from there on a server discards.
-    pub fn discarded(&self) -> Option<(String, u64, u64)> {
-        (self.discarded > 0).then(|| (self.header.number.to_string(), self.offset, self.discarded))
+    /// Returns the bytes behind the end that a server discards.
+    pub fn discarded(&self) -> Option<Extent> {
+        let (file, offset, bytes) = (self.header.number.to_string(), self.offset, self.discarded);
+        Some(Extent { file, offset, bytes }).filter(|extent| extent.bytes > 0)
     }
 }
 
@@ -180,6 +190,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 continue;
             };
             let (file, header) = (self.open(number)?, own);
+            let scanner = Scanner::new(file, bytes, header, window);
             self.oldest = self.oldest.max(header.oldest);
             window = if headless.is_some() || self.is_lost(&header) {
                 if self.findings.lost.is_empty() {
@@ -187,10 +198,10 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                     self.findings.headless = headless.map(|_| number);
                 }
                 self.findings.lost.push(number);
-                self.read_lost(file, bytes, header, window)?
+                self.read_lost(scanner)?
             } else {
                 self.first.get_or_insert(header);
-                self.read(file, bytes, header, window)?
+                self.read(scanner)?
             };
         }
         self.refuse_damage(renamed, files).map_err(|error| renamed_to(error, &headers))?;
@@ -203,7 +214,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let mut head = [0; FRAME_BYTES];
         let read = self.open(number)?.read_at(HEADER_BYTES, &mut head);
         read.map_err(|error| io_error(&number.to_string(), error))?;
-        let header = Header::reconstructed(number, log_id, Record::position(&head));
+        let header = Header::reconstructed(number, log_id, first_position(&head).expect("it has a position"));
         let is_head = header.first <= Lsn::LAST && Record::head(&head, header.seed(), header.first).is_ok();
         Ok(is_head.then_some(header))
     }
@@ -308,18 +319,12 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     }
 
     /// Replays the records of a segment. Returns the buffer for the next one.
-    fn read(
-        &mut self,
-        file: S::File,
-        bytes: u64,
-        header: Header,
-        window: Vec<u8>,
-    ) -> Result<Vec<u8>, RecoveryError> {
+    fn read(&mut self, mut scanner: Scanner<S::File>) -> Result<Vec<u8>, RecoveryError> {
+        let Scanner { bytes, header, .. } = scanner;
         let name = header.number.to_string();
         let failed = |error| io_error(&name, error);
         self.replay.open(&header);
         self.findings.note_id(&name, JobId(header.next_id.0.saturating_sub(1)));
-        let mut scanner = Scanner::new(file, bytes, header, window);
         let mut closed_end = None;
         while let Some((at, mut framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
@@ -344,8 +349,8 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let end = scanner.end();
         let left = self.read_beyond(&mut scanner).map_err(failed)?;
         let offset = header.offset(end);
-        let discarded = scanner.traces_end().saturating_sub(offset);
-        let nonzero = scanner.nonzero_end().saturating_sub(offset);
+        let discarded = scanner.traces_end.saturating_sub(offset);
+        let nonzero = scanner.nonzero_end.saturating_sub(offset);
         let closed_end = closed_end.filter(|_| discarded == 0);
         self.findings.read.push(Piece { header, end, bytes });
         self.tail = Some(Tail { header, end, offset, bytes, left, discarded, nonzero, closed_end });
@@ -353,15 +358,9 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     }
 
     /// Reads a lost segment, only for what it proves about those before it.
-    fn read_lost(
-        &mut self,
-        file: S::File,
-        bytes: u64,
-        header: Header,
-        window: Vec<u8>,
-    ) -> Result<Vec<u8>, RecoveryError> {
-        let failed = |error| io_error(&header.number.to_string(), error);
-        let mut scanner = Scanner::new(file, bytes, header, window);
+    fn read_lost(&mut self, mut scanner: Scanner<S::File>) -> Result<Vec<u8>, RecoveryError> {
+        let number = scanner.header.number;
+        let failed = |error| io_error(&number.to_string(), error);
         while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
         }
