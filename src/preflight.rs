@@ -2,6 +2,7 @@
 //! this before it restarts in place, so a check that passes must mean that the start succeeds.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use nix::unistd::getppid;
@@ -103,11 +104,9 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
         PrivilegesError::User { .. } if present.is_some() => SettingError::about(&given.user, Refusal::User),
         error => refused_user(error),
     })?;
-    let token = config.http_token.as_deref().map(TokenFile::read).transpose();
-    let token = token.map_err(|error| SettingError::about(&given.http_token, error))?;
+    let token = about(&given.http_token, config.http_token.as_deref().map(TokenFile::read).transpose())?;
     let certificate = certificate::read(config)?;
-    let users = config.auth.as_deref().map(UsersFile::read).transpose();
-    let users = users.map_err(|error| SettingError::about(&given.auth, error))?;
+    let users = about(&given.auth, config.auth.as_deref().map(UsersFile::read).transpose())?;
     replicate::check_url(config)?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
@@ -116,12 +115,9 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     {
         return Err(SettingError::about(&given.wal_dir, Refusal::WalDir).into());
     }
-    let wal_dir = config.wal_dir.as_deref().map(Directory::check).transpose();
-    let wal_dir = wal_dir.map_err(|error| SettingError::about(&given.wal_dir, error))?;
-    let imported = config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check);
-    imported.map_err(|error| SettingError::about(&given.wal_dir, error))?;
-    let readable = config.wal_dir.as_deref().map_or(Ok(()), wal_files::preflight);
-    readable.map_err(|error| SettingError::about(&given.wal_dir, error))?;
+    let wal_dir = about(&given.wal_dir, config.wal_dir.as_deref().map(Directory::check).transpose())?;
+    about(&given.wal_dir, config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check))?;
+    about(&given.wal_dir, config.wal_dir.as_deref().map_or(Ok(()), wal_files::preflight))?;
     if let Some(present) = present {
         let is_replicated = present.wal_dir == RunningServer::NO_DIRECTORY;
         match wal_dir {
@@ -139,8 +135,7 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
         let is_larger = config.wal.segment_bytes > present.segment_bytes;
         if let Some(path) = config.wal_dir.as_deref().filter(|_| is_larger) {
             let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
-            let free = Directory::free_bytes(path)
-                .map_err(|error| SettingError::about(&given.wal_dir, unusable(error)))?;
+            let free = about(&given.wal_dir, Directory::free_bytes(path).map_err(unusable))?;
             if free < SEGMENTS_AT_START * config.wal.segment_bytes {
                 return Err(Refusal::Space.into());
             }
@@ -158,6 +153,14 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let mut warnings = found.start_warnings(config);
     warnings.extend(open_listeners(config));
     Ok(Passed { driver, warnings })
+}
+
+/// Says of an error which setting it is about.
+fn about<T, E: Error + 'static>(
+    settings: impl IntoIterator<Item: Display>,
+    result: Result<T, E>,
+) -> Result<T, SettingError> {
+    result.map_err(|error| SettingError::about(settings, error))
 }
 
 /// The warnings of listeners that other machines reach. A name counts as one of this machine, because it is not resolved here.
@@ -206,18 +209,15 @@ fn check_addresses(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
     let inherited = Listener::inherit()?;
     let is_there = |is_of: fn(ListenerKind) -> bool| inherited.iter().any(|listener| is_of(listener.kind()));
     if let Some(address) = config.clear_address().filter(|_| !is_there(ListenerKind::is_clear)) {
-        Listener::check(&address, &config.listen_access)
-            .map_err(|error| SettingError::about(&given.listen, error))?;
+        about(&given.listen, Listener::check(&address, &config.listen_access))?;
     }
     if let Some((tls, address)) = config.tls.as_ref().and_then(|tls| Some((tls, tls.listen.as_ref()?)))
         && !is_there(ListenerKind::is_tls)
     {
-        Listener::check(address, &tls.access)
-            .map_err(|error| SettingError::about(&given.tls_listen, error))?;
+        about(&given.tls_listen, Listener::check(address, &tls.access))?;
     }
     if let Some(http) = config.http.as_ref().filter(|_| !is_there(ListenerKind::is_http)) {
-        Listener::check(http, &config.http_access)
-            .map_err(|error| SettingError::about(&given.http, error))?;
+        about(&given.http, Listener::check(http, &config.http_access))?;
     }
     Ok(())
 }

@@ -7,40 +7,22 @@ use super::SegmentNumber;
 /// Allocates segments ahead of the records that will need them.
 pub struct SegmentAllocator {
     /// Segments that are ready to be written to, in the order of use.
-    prepared: VecDeque<SegmentNumber>,
+    pub prepared: VecDeque<SegmentNumber>,
     /// Segments that records gather or wait for and that do not exist yet. They are created first.
-    missing: VecDeque<SegmentNumber>,
+    pub missing: VecDeque<SegmentNumber>,
     /// The largest number given to a segment.
-    last_number: SegmentNumber,
+    pub last_number: SegmentNumber,
     /// Segments up to this one may have another size than `-s` says.
-    other_size_up_to: SegmentNumber,
+    pub other_size_up_to: SegmentNumber,
     /// The largest record of a job so far, in bytes.
-    largest_record: u64,
+    pub largest_record: u64,
     /// The record of the job that last found no space, in bytes. It may have been put since.
-    requested_bytes: u64,
+    pub requested_bytes: u64,
     /// Whether an [`Arrangement`](super::Arrangement) is in flight.
-    is_arranging: bool,
+    pub is_arranging: bool,
 }
 
 impl SegmentAllocator {
-    pub fn new(
-        prepared: VecDeque<SegmentNumber>,
-        last_number: SegmentNumber,
-        other_size_up_to: SegmentNumber,
-        largest_record: u64,
-    ) -> Self {
-        let (missing, requested_bytes, is_arranging) = (VecDeque::new(), 0, false);
-        Self {
-            prepared,
-            missing,
-            last_number,
-            other_size_up_to,
-            largest_record,
-            requested_bytes,
-            is_arranging,
-        }
-    }
-
     /// Returns the segment to continue in. If none is prepared, records gather for one that has to be created.
     pub fn take_next(&mut self) -> SegmentNumber {
         self.prepared.pop_front().unwrap_or_else(|| {
@@ -56,21 +38,6 @@ impl SegmentAllocator {
         self.largest_record = self.largest_record.max(bytes as u64);
     }
 
-    /// Notes the size of a record that finds no space.
-    pub const fn request(&mut self, bytes: u64) {
-        self.requested_bytes = bytes;
-    }
-
-    /// Notes that a change of the files starts.
-    pub const fn start_arrangement(&mut self) {
-        self.is_arranging = true;
-    }
-
-    /// Notes that the change of the files has ended.
-    pub const fn finish_arrangement(&mut self) {
-        self.is_arranging = false;
-    }
-
     /// Adds a segment that was created or recycled.
     pub fn add(&mut self, segment: SegmentNumber) {
         if self.missing.front() == Some(&segment) {
@@ -81,27 +48,9 @@ impl SegmentAllocator {
         }
     }
 
-    /// Withdraws a prepared segment that will be removed.
-    pub fn withdraw(&mut self, segment: SegmentNumber) {
-        self.prepared.retain(|&prepared| prepared != segment);
-    }
-
-    pub const fn is_arranging(&self) -> bool {
-        self.is_arranging
-    }
-
     /// The number of the segment that is created next.
     pub fn next_number(&self) -> SegmentNumber {
         self.missing.front().copied().unwrap_or_else(|| self.last_number.next())
-    }
-
-    pub fn prepared(&self) -> usize {
-        self.prepared.len()
-    }
-
-    /// The prepared segment that would be used last.
-    pub fn last_prepared(&self) -> Option<SegmentNumber> {
-        self.prepared.back().copied()
     }
 
     pub fn has_missing(&self) -> bool {
@@ -115,13 +64,5 @@ impl SegmentAllocator {
     /// Whether a segment may have another size than new ones, so that it cannot be recycled.
     pub fn may_have_other_size(&self, segment: SegmentNumber) -> bool {
         segment <= self.other_size_up_to
-    }
-
-    pub const fn largest_record(&self) -> u64 {
-        self.largest_record
-    }
-
-    pub const fn requested_bytes(&self) -> u64 {
-        self.requested_bytes
     }
 }

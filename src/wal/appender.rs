@@ -36,7 +36,7 @@ pub struct Appender {
     /// See [`NETWORK_BATCH_BYTES`]. In a directory only the segment limits a batch.
     batch_bytes_max: u64,
     /// The header of the active segment: the one that records gather for.
-    active: Header,
+    pub active: Header,
     /// See [`Header::seed`].
     seed: u32,
     gathering: Batch,
@@ -47,9 +47,9 @@ pub struct Appender {
     /// Where in the file of the active segment the gathering batch has to end.
     limit: u64,
     /// Bytes of the gathering batch that compaction appended.
-    compacted_bytes: usize,
+    pub compacted_bytes: usize,
     /// Whether the gathering batch has records that compaction did not append.
-    has_changes: bool,
+    pub has_changes: bool,
     /// Closed batches that are not written, in order: those that [came back](Self::return_write), those in flight, and
     /// those that wait.
     queue: VecDeque<ClosedBatch>,
@@ -135,16 +135,6 @@ impl Appender {
         record.encode(&Stamp { seed: self.seed, at, durable }, &mut self.gathering);
     }
 
-    /// Counts bytes of the gathering batch as appended by compaction.
-    pub fn note_compacted(&mut self, bytes: usize) {
-        self.compacted_bytes += bytes;
-    }
-
-    /// Notes that the gathering batch has records that compaction did not append.
-    pub fn note_changes(&mut self) {
-        self.has_changes = true;
-    }
-
     /// Fills the gathering batch with zeros up to a whole block.
     pub fn pad_to_block(&mut self) {
         self.gathering.pad_to(self.gathering.len().next_multiple_of(BLOCK_BYTES));
@@ -218,14 +208,6 @@ impl Appender {
         }
     }
 
-    pub const fn active(&self) -> &Header {
-        &self.active
-    }
-
-    pub const fn segment(&self) -> SegmentNumber {
-        self.active.number
-    }
-
     /// Bytes left in the active segment behind the position `end`.
     pub const fn bytes_left(&self, end: Lsn) -> u64 {
         self.segment_bytes.saturating_sub(self.active.offset(end))
@@ -277,16 +259,6 @@ impl Appender {
     /// Where in the file of the active segment the gathering batch ends.
     pub fn gathering_end(&self) -> u64 {
         self.offset + self.gathering.len() as u64
-    }
-
-    /// See [`note_compacted`](Self::note_compacted).
-    pub const fn compacted_bytes(&self) -> usize {
-        self.compacted_bytes
-    }
-
-    /// See [`note_changes`](Self::note_changes).
-    pub const fn has_changes(&self) -> bool {
-        self.has_changes
     }
 
     /// Ids of the jobs in all records that gather or wait. No write is in flight.

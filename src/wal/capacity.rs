@@ -63,7 +63,7 @@ impl Capacity {
 
     /// Whether enough is left behind a job of this size for the changes and the compaction that free a segment again:
     /// one segment to compact the oldest into, and before that garbage for half of one.
-    pub const fn has_space_for_job(&self, bytes: u64) -> bool {
+    pub fn has_space_for_job(&self, bytes: u64) -> bool {
         let (prepared, left) = match self.left.checked_sub(bytes) {
             Some(left) => (self.prepared, left),
             None => (self.prepared.saturating_sub(1), self.segment_bytes - HEADER_BYTES - bytes),
@@ -78,14 +78,12 @@ impl Capacity {
     ///
     /// It loses most where live records fill the oldest segments. Segments that they do not fill give back what they lost before,
     /// so they do not count: else a log of large jobs, one in each segment, would keep a free segment for each of them.
-    pub const fn prepared_min(&self) -> usize {
+    pub fn prepared_min(&self) -> usize {
         let record_bytes = self.segment_bytes - HEADER_BYTES;
         // Lost per segment: an end that the largest record does not fit into, and padding. Two records of half a
         // segment may need one segment each, but no more than that.
-        let lost = self.largest_record + self.compaction_padding();
-        let lost = if lost < record_bytes / 2 { lost } else { record_bytes / 2 };
-        let full = self.live_bytes.div_ceil(record_bytes);
-        let full = if full < self.used { full } else { self.used };
+        let lost = (self.largest_record + self.compaction_padding()).min(record_bytes / 2);
+        let full = self.live_bytes.div_ceil(record_bytes).min(self.used);
         PREPARED_MIN + (full * lost / (record_bytes - lost)) as usize
     }
 
@@ -95,20 +93,19 @@ impl Capacity {
     }
 
     /// Whether commands have to wait until there is space.
-    pub const fn is_short(&self, is_retiring: bool) -> bool {
+    pub fn is_short(&self, is_retiring: bool) -> bool {
         let is_low = self.prepared < PREPARED_MIN && (self.prepared == 0 || self.left < self.headroom());
         let is_space_coming = !self.is_full || is_retiring || self.is_worth_compacting();
         let is_requested = self.requested_bytes > 0 && !self.has_space_for_job(self.requested_bytes);
         self.has_missing || is_low && is_space_coming || is_requested && !self.is_full
     }
 
-    const fn headroom(&self) -> u64 {
-        let quarter = self.segment_bytes / 4;
-        if HEADROOM_BYTES < quarter { HEADROOM_BYTES } else { quarter }
+    fn headroom(&self) -> u64 {
+        HEADROOM_BYTES.min(self.segment_bytes / 4)
     }
 
     /// Whether more segments should be ready.
-    pub const fn wants_prepared(&self) -> bool {
+    pub fn wants_prepared(&self) -> bool {
         self.prepared < self.prepared_wanted()
     }
 
@@ -118,7 +115,7 @@ impl Capacity {
     }
 
     /// A job that takes much of a segment needs one more.
-    const fn prepared_wanted(&self) -> usize {
+    fn prepared_wanted(&self) -> usize {
         self.prepared_min() + (self.requested_bytes > self.segment_bytes / 8) as usize
     }
 

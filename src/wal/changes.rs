@@ -3,10 +3,11 @@
 use std::io;
 
 use super::Wal;
-use super::pauses::{FORGOTTEN_PER_PAUSE, LoggedPause};
+use super::pauses::FORGOTTEN_PER_PAUSE;
+use super::placed::Place;
 use super::record::{JobRecord, Lsn, PauseRecord, Record, job_record_bytes, padding_bytes};
 use super::segment::{Header, SegmentNumber};
-use crate::queue::{Change, Engine, KeptKey};
+use crate::queue::{Change, Engine, KeptKey, Pause};
 use crate::time::{Span, Time};
 use crate::values::ids::{IdpSlot, JobId, JobKey};
 use crate::values::tags::Tags;
@@ -16,17 +17,17 @@ impl Wal {
     /// Logs what has changed in the queue since the last call.
     #[inline]
     pub fn record(&mut self, engine: &mut Engine, now: Time) {
-        let before = self.commits.end().0;
+        let before = self.commits.end.0;
         let mut changes = std::mem::take(&mut self.changes);
         engine.take_changes(&mut changes);
         for change in changes.drain(..) {
             self.record_one(change, engine, now);
         }
         self.changes = changes;
-        let appended = self.commits.end().0 - before;
+        let appended = self.commits.end.0 - before;
         self.compactor.note_appended(appended);
         if appended > 0 {
-            self.appender.note_changes();
+            self.appender.has_changes = true;
         }
     }
 
@@ -105,27 +106,27 @@ impl Wal {
     /// Logs the deletion of a job and its key. Returns the size of the record in bytes.
     pub(super) fn append_kept_key(&mut self, key: IdpSlot, engine: &Engine) -> usize {
         let record = Record::KeptKey(engine.kept_key(key).expect("the queue keeps the key"));
-        let bytes = record.bytes();
-        self.append(&record, engine);
-        self.kept_keys.insert(key, (), (self.appender.segment(), bytes), &mut self.index);
-        bytes
+        let place = self.append(&record, engine);
+        self.kept_keys.insert(key, (), place, &mut self.index);
+        place.1
     }
 
     /// Logs a pause, or its end if the length is zero.
     pub(super) fn append_pause(&mut self, pause: PauseRecord<'_>, engine: &Engine) {
-        let record = Record::Paused(pause);
-        self.append(&record, engine);
-        self.pauses.apply(&pause, self.appender.segment(), record.bytes(), &mut self.index);
+        let place = self.append(&Record::Paused(pause), engine);
+        self.pauses.apply(&pause, place, &mut self.index);
     }
 
-    /// Logs a pause again, unless it is over.
-    pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) {
-        let (LoggedPause { until, length }, bytes) = self.pauses.release(tube, &mut self.index);
-        if until > now {
-            let tube = TubeName::new(tube).expect("it is the name of a tube");
-            self.append_pause(PauseRecord { tube, until, length }, engine);
-            self.appender.note_compacted(bytes);
+    /// Logs a pause again, unless it is over. Returns the size of the record in bytes.
+    pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) -> usize {
+        let paused = self.pauses.remove(tube, &mut self.index).expect("the tube has a pause");
+        let Place { content: Pause { until, length }, bytes, .. } = paused;
+        if until <= now {
+            return 0;
         }
+        let tube = TubeName::new(tube).expect("it is the name of a tube");
+        self.append_pause(PauseRecord { tube, until, length }, engine);
+        bytes
     }
 
     /// Logs a job with its body, which is in the active segment from now on. Returns the size of the record in bytes.
@@ -136,40 +137,42 @@ impl Wal {
         //     if let Reserved(_) = record.state.state { record.state.state = Ready }
         //     record
         let record = Record::Job(JobRecord::of(job, engine));
-        let bytes = record.bytes();
-        self.append(&record, engine);
+        let (segment, bytes) = self.append(&record, engine);
         self.segments.note_record(bytes);
-        self.index.insert(job, self.appender.segment(), bytes);
+        self.index.insert(job, segment, bytes);
         bytes
     }
 
     /// Logs that a job is in another tube, or has another note. Compaction of its record appends a longer or a shorter one.
     fn append_growth(&mut self, job: JobKey, record: &Record<'_>, engine: &Engine) {
-        self.append(record, engine);
+        let (_, appended) = self.append(record, engine);
         let bytes = Record::Job(JobRecord::of(job, engine)).bytes();
         self.segments.note_record(bytes);
-        self.index.resize(job, bytes, record.bytes());
+        self.index.resize(job, bytes, appended);
     }
 
     /// Logs what compaction does not have to append again.
     pub(super) fn append_change(&mut self, record: &Record<'_>, engine: &Engine) {
-        self.append(record, engine);
-        self.index.add_garbage(record.bytes() as u64);
+        let (_, bytes) = self.append(record, engine);
+        self.index.add_garbage(bytes as u64);
     }
 
-    pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) {
-        if record.bytes() as u64 > self.appender.batch_bytes_left(self.commits.end()) {
-            self.close_full(record.bytes() as u64, engine);
+    /// Returns the segment of the record, and its size in bytes.
+    pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) -> (SegmentNumber, usize) {
+        let bytes = record.bytes();
+        if bytes as u64 > self.appender.batch_bytes_left(self.commits.end) {
+            self.close_full(bytes as u64, engine);
         }
         self.append_here(record);
-        self.counters.count_record();
+        self.counters.records += 1;
+        (self.appender.active.number, bytes)
     }
 
     /// Appends a record that the active segment has space for.
     fn append_here(&mut self, record: &Record<'_>) {
-        self.appender.append(record, self.commits.end(), self.commits.durable());
+        self.appender.append(record, self.commits.end, self.commits.durable);
         self.space.note_unwritten(record.job_id());
-        self.commits.advance(record.bytes());
+        self.commits.end.0 += record.bytes() as u64;
     }
 
     /// Closes the gathering batch, and ends the active segment if that has no space for a record of this size either.
@@ -185,11 +188,11 @@ impl Wal {
     pub(super) fn begin_next_segment(&mut self, engine: &Engine) {
         self.close_batch();
         let number = self.segments.take_next();
-        let &Header { log_id, number: previous, .. } = self.appender.active();
+        let Header { log_id, number: previous, .. } = self.appender.active;
         let oldest = self.oldest();
         // mutant ids-again-after-a-restart: engine.upcoming_id() => crate::values::ids::JobId(1)
         let next_id = engine.upcoming_id();
-        let first = self.commits.end();
+        let first = self.commits.end;
         self.note_ids_left(engine);
         let format = self.config.format();
         self.begin_segment(Header { format, log_id, number, first, next_id, oldest, previous });
@@ -219,21 +222,22 @@ impl Wal {
         if self.config.pads() {
             self.fill_block();
         }
-        self.appender.close_batch(self.commits.end());
-        self.commits.close_batch();
+        self.appender.close_batch(self.commits.end);
+        self.commits.closed += 1;
     }
 
     /// Ends the batch with a whole block: see [`pads`](super::WalConfig::pads).
     fn fill_block(&mut self) {
         let segment_bytes = self.config.segment_bytes;
         let padding = padding_bytes(self.appender.gathering_end(), segment_bytes);
-        let (compacted, max) = (self.appender.compacted_bytes(), self.capacity().compaction_padding());
-        let garbage = self.compactor.garbage_of_padding(padding, compacted, max, segment_bytes);
+        let max = self.capacity().compaction_padding();
+        let entitled = self.appender.compacted_bytes as u64 * max / segment_bytes;
+        let garbage = self.compactor.garbage_of_padding(padding, entitled, max);
         self.index.add_garbage(garbage);
         if padding > 0 {
             self.append_here(&Record::Padding(padding));
         }
-        if self.appender.has_changes() {
+        if self.appender.has_changes {
             self.compactor.note_appended(padding as u64);
         }
         self.appender.pad_to_block();

@@ -12,37 +12,15 @@ use crate::time::{Span, Time};
 const IDLE: Span = Span::from_secs(1);
 
 /// When the log is closed, and where it was.
-#[derive(Default)]
 pub struct CloseSchedule {
     /// When to close the log if nothing else happens.
-    due: Option<Time>,
+    pub due: Option<Time>,
     /// Where the log was closed last: behind the record and its padding.
-    closed_at: Option<Lsn>,
+    pub closed_at: Option<Lsn>,
     /// Behind the last closing record, or the beginning of the log.
-    ends: Option<EndMark>,
-    /// The mark that is kept.
-    marked: Option<EndMark>,
-}
-
-impl CloseSchedule {
-    /// For a log that was closed at this position, if it was, and whose mark has that one.
-    pub const fn new(closed_at: Option<Lsn>, ends: EndMark, marked: Option<EndMark>) -> Self {
-        Self { due: None, closed_at, ends: Some(ends), marked }
-    }
-
-    /// A mark is kept, or there was no space for it.
-    pub const fn note_marked(&mut self, mark: EndMark) {
-        self.marked = Some(mark);
-    }
-
-    /// Something was written or synced: the idle time starts again.
-    pub const fn restart(&mut self) {
-        self.due = None;
-    }
-
-    fn is_closed(&self, end: Lsn) -> bool {
-        self.closed_at == Some(end)
-    }
+    pub ends: EndMark,
+    /// The mark that is kept, or for which there was no space.
+    pub marked: Option<EndMark>,
 }
 
 impl Wal {
@@ -55,11 +33,11 @@ impl Wal {
         let due = *self.closing.due.get_or_insert(now + IDLE);
         if self.is_stopping || due <= now {
             self.append_change(&Record::Closed, engine);
-            let &Header { log_id, number: segment, .. } = self.appender.active();
-            self.closing.ends = Some(EndMark { log_id, segment, end: self.commits.end() });
+            let Header { log_id, number: segment, .. } = self.appender.active;
+            self.closing.ends = EndMark { log_id, segment, end: self.commits.end };
             // The batch is closed here, so that its padding belongs to the closed log.
             self.close_batch();
-            self.closing.closed_at = Some(self.commits.end());
+            self.closing.closed_at = Some(self.commits.end);
         }
     }
 
@@ -68,8 +46,9 @@ impl Wal {
     pub(super) fn can_close(&self) -> bool {
         let is_quiet = self.appender.is_idle() && !self.segments.has_missing();
         let fits = Record::Closed.bytes() as u64 <= self.bytes_left();
-        let has_space = fits || self.segments.prepared() > 0 && !self.space.is_full();
-        is_quiet && self.commits.is_all_durable() && !self.closing.is_closed(self.commits.end()) && has_space
+        let has_space = fits || !self.segments.prepared.is_empty() && !self.space.is_full();
+        let is_closed = self.closing.closed_at == Some(self.commits.end);
+        is_quiet && self.commits.is_all_durable() && !is_closed && has_space
     }
 
     /// The mark to keep: that of the last closing record once it is on disk, or that the active segment has begun.
@@ -77,13 +56,13 @@ impl Wal {
         if self.config.destination != Destination::Directory {
             return None;
         }
-        let (durable, marked) = (self.commits.durable(), self.closing.marked);
-        let &Header { log_id, number: segment, first, .. } = self.appender.active();
+        let (durable, marked) = (self.commits.durable, self.closing.marked);
+        let Header { log_id, number: segment, first, .. } = self.appender.active;
         let is_begun = durable > first && marked.is_none_or(|marked| marked.segment < segment);
         let begun = is_begun.then_some(EndMark { log_id, segment, end: durable });
-        let is_due =
-            |ends: &EndMark| ends.end <= durable && marked.is_none_or(|marked| marked.end < ends.end);
-        self.closing.ends.filter(is_due).or(begun)
+        let ends = self.closing.ends;
+        let is_due = ends.end <= durable && marked.is_none_or(|marked| marked.end < ends.end);
+        if is_due { Some(ends) } else { begun }
     }
 
     /// When to close the log if nothing else happens.

@@ -18,15 +18,15 @@ const UNSYNCED_SEGMENTS_MAX: usize = 2;
 pub struct CommitState {
     durability: Durability,
     /// The position behind the last record.
-    end: Lsn,
+    pub end: Lsn,
     /// Everything before this position is written.
     written: Lsn,
     /// Everything before this position is on disk.
-    durable: Lsn,
+    pub durable: Lsn,
     /// Batches that were closed.
-    closed: u64,
-    /// Batches that are committed.
-    committed: u64,
+    pub closed: u64,
+    /// Batches that are committed: the last ticket whose replies may leave.
+    pub committed: u64,
     /// Segments that were written to since they were last synced, in order.
     unsynced: Vec<SegmentNumber>,
     /// The position that will be durable when the sync in flight ends, and when that began.
@@ -50,17 +50,6 @@ impl CommitState {
             syncing: None,
             sync_due: None,
         }
-    }
-
-    /// Advances the end by the bytes of a record.
-    #[inline]
-    pub const fn advance(&mut self, bytes: usize) {
-        self.end.0 += bytes as u64;
-    }
-
-    /// Counts a batch as closed.
-    pub const fn close_batch(&mut self) {
-        self.closed += 1;
     }
 
     /// The oldest closed batch was written to this segment and ends at this position.
@@ -108,29 +97,9 @@ impl CommitState {
         self.unsynced.retain(|&unsynced| unsynced != segment);
     }
 
-    pub const fn end(&self) -> Lsn {
-        self.end
-    }
-
-    pub const fn durable(&self) -> Lsn {
-        self.durable
-    }
-
     /// Whether all records are on disk.
     pub fn is_all_durable(&self) -> bool {
         self.durable == self.end
-    }
-
-    /// The ticket of the last closed batch.
-    #[inline]
-    pub const fn closed(&self) -> u64 {
-        self.closed
-    }
-
-    /// The last ticket whose replies may leave.
-    #[inline]
-    pub const fn committed(&self) -> u64 {
-        self.committed
     }
 
     /// Whether the records before this position are written and not on disk: a sync would help.

@@ -80,16 +80,10 @@ impl Compactor {
         }
     }
 
-    /// Returns how much of the padding of a batch is garbage. Compaction would write the rest again: `compacted` bytes
-    /// of the batch entitle it to their share of `max` per segment.
-    pub fn garbage_of_padding(
-        &mut self,
-        padding: usize,
-        compacted: usize,
-        max: u64,
-        segment_bytes: u64,
-    ) -> u64 {
-        self.padding += compacted as u64 * max / segment_bytes;
+    /// Returns how much of the padding of a batch is garbage. Compaction would write the rest again: as much as the compacted bytes of
+    /// the batch entitle it to, up to `max` per segment.
+    pub fn garbage_of_padding(&mut self, padding: usize, entitled: u64, max: u64) -> u64 {
+        self.padding += entitled;
         let inherent = self.padding.min(padding as u64);
         self.padding = (self.padding - inherent).min(max);
         padding as u64 - inherent
@@ -119,16 +113,16 @@ impl Wal {
     /// Compacts a part of the oldest segment, if its space is wanted.
     pub fn compact(&mut self, engine: &Engine, now: Time) {
         self.pauses.forget_over(now, FORGOTTEN_PER_ITERATION, &mut self.index);
-        if self.rewritten_up_to == Some(self.appender.segment()) && self.can_begin_segment() {
+        if self.rewritten_up_to == Some(self.appender.active.number) && self.can_begin_segment() {
             self.begin_next_segment(engine);
         }
         let capacity = self.capacity();
         let demand = self.demand(&capacity);
         let step = self.compactor.next_step(&capacity, demand, self.appender.is_gathering(), now);
         if let Some(bytes) = step.filter(|_| self.can_compact()) {
-            let before = self.commits.end().0;
+            let before = self.commits.end.0;
             self.compact_bytes(bytes, engine, now);
-            let compacted = self.commits.end().0 - before;
+            let compacted = self.commits.end.0 - before;
             self.compactor.debt = self.compactor.debt.saturating_sub(compacted);
         }
     }
@@ -154,7 +148,7 @@ impl Wal {
     }
 
     fn can_begin_segment(&self) -> bool {
-        !self.segments.has_missing() && !self.is_stopping && !self.space.is_stalled()
+        !self.segments.has_missing() && !self.is_stopping && !self.space.is_stalled
     }
 
     fn can_compact(&self) -> bool {
@@ -163,38 +157,36 @@ impl Wal {
     }
 
     fn compact_bytes(&mut self, bytes: u64, engine: &Engine, now: Time) {
-        let before = self.commits.end().0;
+        let before = self.commits.end.0;
         loop {
             let oldest = self.oldest();
-            if oldest == self.appender.segment() {
+            if oldest == self.appender.active.number {
                 return;
             }
             let (pause, key) = (self.pauses.first_in(oldest), self.kept_keys.first_in(oldest));
             let (rule, schedule) = (self.rules.first_in(oldest), self.schedules.first_in(oldest));
             let job = self.index.first_job_of_oldest();
-            let is_empty = pause.is_none() && key.is_none() && rule.is_none() && schedule.is_none();
-            if is_empty && job.is_none() {
-                return self.retire_oldest(engine);
-            }
-            if self.commits.end().0 - before >= bytes {
+            let is_empty =
+                pause.is_none() && key.is_none() && rule.is_none() && schedule.is_none() && job.is_none();
+            if !is_empty && self.commits.end.0 - before >= bytes {
                 return;
             }
-            if let Some(tube) = pause {
-                self.compact_pause(&tube, engine, now);
+            let compacted = if let Some(tube) = pause {
+                self.compact_pause(&tube, engine, now)
             } else if let Some(key) = key {
-                let bytes = self.append_kept_key(key, engine);
-                self.appender.note_compacted(bytes);
+                self.append_kept_key(key, engine)
             } else if let Some(rule) = rule {
-                self.compact_rule(&rule, engine);
+                self.compact_rule(&rule, engine)
             } else if let Some(schedule) = schedule {
                 // mutant schedule-lost-by-compaction: self.append_schedule(&schedule, engine) => self.schedules.remove(&schedule, &mut self.index).map_or(0, |place| place.bytes)
-                let bytes = self.append_schedule(&schedule, engine);
-                self.appender.note_compacted(bytes);
+                self.append_schedule(&schedule, engine)
             } else if let Some(job) = job {
-                let bytes = self.append_job(job, engine);
-                self.appender.note_compacted(bytes);
-                self.counters.count_compacted();
-            }
+                self.counters.compacted += 1;
+                self.append_job(job, engine)
+            } else {
+                return self.retire_oldest(engine);
+            };
+            self.appender.compacted_bytes += compacted;
         }
     }
 
@@ -209,8 +201,8 @@ impl Wal {
         let may_declare = fits || !self.space.is_full() || self.segments.may_have_other_size(oldest);
         if !self.retirement.is_declared(oldest) && may_declare {
             self.append_change(&record, engine);
-            self.retirement.declare(first, self.commits.end());
+            self.retirement.declare(first, self.commits.end);
         }
-        self.retirement.start(oldest, self.commits.end());
+        self.retirement.start(oldest, self.commits.end);
     }
 }

@@ -15,17 +15,17 @@ const RETRY_INTERVAL: Span = Span::from_secs(1);
 #[derive(Default)]
 pub struct DiskSpace {
     /// When to try to create a segment again.
-    retry_create_at: Option<Time>,
+    pub retry_create_at: Option<Time>,
     /// When to try again to recycle or remove a file.
-    retry_change_at: Option<Time>,
+    pub retry_change_at: Option<Time>,
     /// When to try the write again.
-    retry_write_at: Option<Time>,
-    is_stalled: bool,
+    pub retry_write_at: Option<Time>,
+    pub is_stalled: bool,
     /// Jobs whose records wait for the stalled write.
     pending: BTreeSet<JobId>,
     /// Whether a write has ever stalled. If so, a write takes new space, and the file system frees the old space some
     /// time later.
-    writes_take_space: bool,
+    pub writes_take_space: bool,
 }
 
 impl DiskSpace {
@@ -85,20 +85,12 @@ impl DiskSpace {
 
     /// Whether a write may start. If so, the pause after a failed one is over.
     pub fn may_write(&mut self, now: Time) -> bool {
-        if self.retry_write_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        self.retry_write_at = None;
-        true
+        is_over(&mut self.retry_write_at, now)
     }
 
     /// Whether a file may be recycled or removed. If so, the pause after a failed attempt is over.
     pub fn may_change(&mut self, now: Time) -> bool {
-        if self.retry_change_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        self.retry_change_at = None;
-        true
+        is_over(&mut self.retry_change_at, now)
     }
 
     /// Whether a segment may be created.
@@ -111,34 +103,19 @@ impl DiskSpace {
         self.retry_create_at.is_some() || self.is_stalled
     }
 
-    #[inline]
-    pub const fn is_stalled(&self) -> bool {
-        self.is_stalled
-    }
-
-    pub const fn writes_take_space(&self) -> bool {
-        self.writes_take_space
-    }
-
     /// Whether a record of the job waits for the stalled write.
     pub fn is_pending(&self, job: JobId) -> bool {
         self.pending.contains(&job)
-    }
-
-    pub const fn retry_create_at(&self) -> Option<Time> {
-        self.retry_create_at
-    }
-
-    pub const fn retry_change_at(&self) -> Option<Time> {
-        self.retry_change_at
-    }
-
-    pub const fn retry_write_at(&self) -> Option<Time> {
-        self.retry_write_at
     }
 
     pub fn memory_bytes(&self) -> usize {
         // A tree keeps its nodes about half full.
         2 * self.pending.len() * size_of::<JobId>()
     }
+}
+
+/// Whether a pause up to this time is over. If so, there is none any more.
+fn is_over(until: &mut Option<Time>, now: Time) -> bool {
+    until.take_if(|until| *until <= now);
+    until.is_none()
 }

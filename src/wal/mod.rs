@@ -56,8 +56,8 @@ use self::segment::{HEADER_BYTES, Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
 pub use self::snapshot::snapshot;
-use self::stats::WalCounters;
 pub use self::stats::WalStats;
+use self::stats::{SYNC_BOUNDS, WalCounters};
 use crate::queue::{Change, Engine, LogRoom};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
@@ -141,6 +141,7 @@ pub struct Wal {
     rounds: Rounds,
     closing: CloseSchedule,
     counters: WalCounters,
+    sync_times: Histogram,
     /// Empty between calls; kept for its allocation.
     changes: Vec<Change>,
     is_stopping: bool,
@@ -173,7 +174,7 @@ impl Wal {
         }
         let Recovered { log_id, end, active: last, other_size_up_to, largest, closed_end, mark, .. } =
             recovered;
-        let Recovered { index, pauses, kept_keys, rules, schedules, .. } = recovered;
+        let Replay { index, pauses, kept_keys, rules, schedules, .. } = recovered.replay;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to continue in");
@@ -184,7 +185,16 @@ impl Wal {
             let (format, next_id) = (config.format(), engine.upcoming_id());
             Header { format, log_id, number, first: end, next_id, oldest, previous }
         });
-        let is_new = last.is_none() && index.newest().is_none();
+        let is_closed = match last {
+            Some(_) => closed_end.is_some(),
+            // There is no record before it that a closing record could protect.
+            None => index.newest().is_none(),
+        };
+        let (segment, closed_end) = match (last, closed_end) {
+            (Some(last), Some(end)) => (last.number, end),
+            _ => (SegmentNumber(0), Lsn::default()),
+        };
+        let ends = EndMark { log_id, segment, end: closed_end };
         let mut wal = Self {
             config,
             index,
@@ -193,14 +203,23 @@ impl Wal {
             rules,
             schedules,
             appender: Appender::new(&config, active, end),
-            segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
+            segments: SegmentAllocator {
+                prepared,
+                missing: VecDeque::new(),
+                last_number,
+                other_size_up_to,
+                largest_record: largest,
+                requested_bytes: 0,
+                is_arranging: false,
+            },
             space: DiskSpace::default(),
             compactor: Compactor::default(),
             retirement: Retirement::new(active.oldest, end),
             commits: CommitState::new(config.durability, end),
             rounds: Rounds::default(),
-            closing: CloseSchedule::default(),
+            closing: CloseSchedule { due: None, closed_at: is_closed.then_some(end), ends, marked: mark },
             counters: WalCounters::default(),
+            sync_times: Histogram::new(&SYNC_BOUNDS),
             changes: Vec::new(),
             is_stopping: false,
             refuses_puts: false,
@@ -212,17 +231,6 @@ impl Wal {
         if last.is_none() {
             wal.begin_segment(active);
         }
-        let closed_at = match last {
-            Some(_) => closed_end.map(|_| end),
-            // There is no record before it that a closing record could protect.
-            None => is_new.then(|| wal.commits.end()),
-        };
-        let (segment, end) = match (last, closed_end) {
-            (Some(last), Some(end)) => (last.number, end),
-            _ => (SegmentNumber(0), Lsn::default()),
-        };
-        let ends = EndMark { log_id, segment, end };
-        wal.closing = CloseSchedule::new(closed_at, ends, mark);
         wal.note_ids_left(engine);
         wal.end_pauses_without_tube(engine);
         // A crash came between the last deletion and this record. Later jobs of the group must not hold its jobs again.
@@ -237,13 +245,12 @@ impl Wal {
         let is_paused = |tube: TubeName<'_>| {
             engine.tubes().find(tube).is_some_and(|tube| engine.tubes().get(tube).pause.is_some())
         };
-        let logged = self.pauses.iter().map(|(name, pause)| (Box::from(name), pause.until));
-        let logged: Vec<(Box<[u8]>, Time)> = logged.collect();
-        for (name, until) in logged {
+        let ended = self.pauses.records().filter(|pause| !is_paused(pause.tube));
+        let ended: Vec<(Box<[u8]>, Time)> =
+            ended.map(|pause| (pause.tube.as_bytes().into(), pause.until)).collect();
+        for (name, until) in ended {
             let tube = TubeName::new(&name).expect("it is the name of a tube");
-            if !is_paused(tube) {
-                self.append_pause(PauseRecord { tube, until, length: Span::ZERO }, engine);
-            }
+            self.append_pause(PauseRecord { tube, until, length: Span::ZERO }, engine);
         }
     }
 
@@ -259,7 +266,7 @@ impl Wal {
 
     /// Has compaction copy everything out of the present segments, so that they go.
     pub const fn rewrite(&mut self) {
-        self.rewritten_up_to = Some(self.appender.segment());
+        self.rewritten_up_to = Some(self.appender.active.number);
     }
 
     /// Whether [`stop`](Self::stop) was called.
@@ -269,7 +276,7 @@ impl Wal {
 
     /// The position behind the last record.
     pub const fn end(&self) -> record::Lsn {
-        self.commits.end()
+        self.commits.end
     }
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
@@ -283,12 +290,12 @@ impl Wal {
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) {
             PutSpace::TooLarge
-        } else if self.space.is_stalled() || self.refuses_puts || self.is_out_of_ids {
+        } else if self.space.is_stalled || self.refuses_puts || self.is_out_of_ids {
             PutSpace::Unavailable
         } else if capacity.has_space_for_job(bytes) {
             PutSpace::Available
         } else {
-            self.segments.request(bytes);
+            self.segments.requested_bytes = bytes;
             if capacity.is_full || !self.has_number() { PutSpace::Unavailable } else { PutSpace::Pending }
         }
     }
@@ -301,26 +308,26 @@ impl Wal {
     /// The ticket of a reply to what was recorded last.
     #[inline]
     pub fn ticket(&self) -> u64 {
-        self.commits.closed() + u64::from(self.appender.is_gathering())
+        self.commits.closed + u64::from(self.appender.is_gathering())
     }
 
     /// The ticket of a reply to what is recorded next.
     #[inline]
     pub const fn next_ticket(&self) -> u64 {
-        self.commits.closed() + 1
+        self.commits.closed + 1
     }
 
     /// The last ticket that is committed.
     #[inline]
     pub const fn committed(&self) -> u64 {
-        self.commits.committed()
+        self.commits.committed
     }
 
     /// The last ticket whose replies may leave: none while they are [held](Self::hold), and 0 is before every ticket.
     #[inline]
     pub const fn released(&self) -> u64 {
         // mutant replica-lease-not-looked-at: self.is_held => false
-        if self.is_held { 0 } else { self.commits.committed() }
+        if self.is_held { 0 } else { self.commits.committed }
     }
 
     /// The rounds that prove that the leader of a log in a database still leads.
@@ -361,7 +368,7 @@ impl Wal {
 
     /// Whether a write has found no space on the disk and will be tried again.
     pub const fn is_stalled(&self) -> bool {
-        self.space.is_stalled()
+        self.space.is_stalled
     }
 
     /// Whether a new file, or a write, has found no space on the disk.
@@ -407,25 +414,30 @@ impl Wal {
     /// Returns the numbers that `stats` reports.
     pub fn stats(&self) -> WalStats {
         let (capacity, used) = (self.capacity(), self.index.segments() as u64);
-        let live_bytes = self.index.live_bytes();
+        let live_bytes = self.index.live_bytes;
         let (segments, disk_bytes) = match self.config.destination {
             Destination::Directory => (capacity.segments(), capacity.segments() * self.config.segment_bytes),
-            Destination::Network { .. } => (used, used * HEADER_BYTES + live_bytes + self.index.garbage()),
+            Destination::Network { .. } => (used, used * HEADER_BYTES + live_bytes + self.index.garbage),
         };
-        self.counters.fill(WalStats {
+        let WalCounters { records, compacted, syncs, synced_records, last_sync } = self.counters;
+        WalStats {
             oldest: self.index.oldest().map_or(0, |number| number.0),
-            current: self.appender.segment().0,
+            current: self.appender.active.number.0,
             segment_bytes: self.config.segment_bytes,
             segments,
             live_bytes,
             disk_bytes,
-            ..WalStats::default()
-        })
+            records_moved: compacted,
+            records_written: records,
+            syncs,
+            records_per_sync: synced_records.checked_div(syncs).unwrap_or(0),
+            last_sync,
+        }
     }
 
     /// Durations of syncs, in nanoseconds.
     pub const fn sync_times(&self) -> &Histogram {
-        self.counters.sync_times()
+        &self.sync_times
     }
 
     /// The number of the segment that a job's record is in; 0 for none.
@@ -457,7 +469,7 @@ impl Wal {
     /// Bytes left in the active segment.
     #[inline]
     fn bytes_left(&self) -> u64 {
-        self.appender.bytes_left(self.commits.end())
+        self.appender.bytes_left(self.commits.end)
     }
 
     #[inline]
@@ -466,13 +478,13 @@ impl Wal {
             pads: self.config.pads(),
             segment_bytes: self.config.segment_bytes,
             used: self.index.segments() as u64,
-            prepared: self.segments.prepared(),
+            prepared: self.segments.prepared.len(),
             has_missing: self.segments.has_missing(),
             left: self.bytes_left(),
-            live_bytes: self.index.live_bytes(),
-            garbage_bytes: self.index.garbage(),
-            largest_record: self.segments.largest_record(),
-            requested_bytes: self.segments.requested_bytes(),
+            live_bytes: self.index.live_bytes,
+            garbage_bytes: self.index.garbage,
+            largest_record: self.segments.largest_record,
+            requested_bytes: self.segments.requested_bytes,
             is_full: self.space.is_full(),
         }
     }

@@ -41,11 +41,11 @@ impl Wal {
     /// Whether something waits for written records to become durable: the oldest segment, the stop, or the next write.
     fn must_sync(&self) -> bool {
         let would_help = |at: Lsn| self.commits.needs_sync(at);
-        let stop_waits = self.is_stopping && would_help(self.commits.end());
+        let stop_waits = self.is_stopping && would_help(self.commits.end);
         // Under `-F` no later sync is due.
         let is_never = self.config.durability == Durability::Never;
         let segment_waits =
-            self.retirement.position().is_some_and(would_help) && (is_never || self.is_retirement_urgent());
+            self.retirement.retiring.is_some_and(would_help) && (is_never || self.is_retirement_urgent());
         segment_waits || stop_waits || self.commits.has_many_unsynced()
     }
 
@@ -57,7 +57,7 @@ impl Wal {
     }
 
     fn next_arrangement(&mut self, now: Time) -> Option<DiskOperation> {
-        if self.segments.is_arranging() {
+        if self.segments.is_arranging {
             return None;
         }
         let (may_create, may_change) = (self.space.may_create(now), self.space.may_change(now));
@@ -70,9 +70,9 @@ impl Wal {
         let arrangement = wanted.filter(|wanted| if is_create(wanted) { may_create } else { may_change })?;
         if let Arrangement::Remove(segment) = arrangement {
             // Records must not continue in it.
-            self.segments.withdraw(segment);
+            self.segments.prepared.retain(|&prepared| prepared != segment);
         }
-        self.segments.start_arrangement();
+        self.segments.is_arranging = true;
         Some(DiskOperation::Arrange(arrangement))
     }
 
@@ -83,20 +83,20 @@ impl Wal {
         let capacity = self.capacity();
         let is_wanted =
             self.has_number() && (capacity.has_missing || capacity.wants_prepared() && !self.is_stopping);
-        if self.space.is_stalled() && self.has_spare() && !self.retirement.is_active() {
-            return self.segments.last_prepared().map(Arrangement::Remove);
+        if self.space.is_stalled && self.has_spare() && !self.retirement.is_active() {
+            return self.segments.prepared.back().copied().map(Arrangement::Remove);
         }
-        // mutant segment-goes-too-early: self.retirement.is_durable(self.commits.durable()) => self.retirement.is_active()
-        if self.retirement.is_durable(self.commits.durable()) {
+        // mutant segment-goes-too-early: self.retirement.is_durable(self.commits.durable) => self.retirement.is_active()
+        if self.retirement.is_durable(self.commits.durable) {
             return Some(self.retired_arrangement(is_wanted));
         }
-        let is_oldest_durable = self.retirement.is_oldest_durable(self.oldest(), self.commits.durable());
+        let is_oldest_durable = self.retirement.is_oldest_durable(self.oldest(), self.commits.durable);
         let may_shrink = capacity.has_excess_prepared() && is_oldest_durable && !self.is_stopping;
-        if let Some(excess) = self.segments.last_prepared().filter(|_| may_shrink) {
+        if let Some(excess) = self.segments.prepared.back().copied().filter(|_| may_shrink) {
             return Some(Arrangement::Remove(excess));
         }
         // A new file must not take the space that a stalled write waits for.
-        let may_grow = !self.space.is_stalled() && (capacity.may_grow() || capacity.has_missing);
+        let may_grow = !self.space.is_stalled && (capacity.may_grow() || capacity.has_missing);
         let (segment, bytes) = (self.segments.next_number(), self.config.segment_bytes);
         (is_wanted && may_grow).then_some(Arrangement::Create { segment, bytes })
     }
@@ -113,7 +113,7 @@ impl Wal {
         let is_kept = self.has_number()
             && (is_wanted || capacity.segments() <= capacity.segments_max() || !is_declared);
         // Where a write takes new space, a removed file gives some.
-        let is_space_wanted = self.space.writes_take_space() && is_declared;
+        let is_space_wanted = self.space.writes_take_space && is_declared;
         if is_kept && !self.segments.may_have_other_size(from) && !is_space_wanted {
             Arrangement::Recycle { from, to: self.segments.next_number() }
         } else {
@@ -133,7 +133,7 @@ impl Wal {
             DiskOutcome::Written(batch, result) => result.map(|()| self.batch_written(batch, now)),
             DiskOutcome::Synced(result) => result.map(|()| {
                 let begun = self.commits.finish_sync();
-                self.closing.restart();
+                self.closing.due = None;
                 self.durable_advanced(begun, now);
             }),
             DiskOutcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
@@ -159,7 +159,7 @@ impl Wal {
 
     /// Whether a prepared segment can be removed for its space. One remains to compact into.
     fn has_spare(&self) -> bool {
-        self.segments.prepared() > 1 && !self.retirement.has_marker()
+        self.segments.prepared.len() > 1 && !self.retirement.has_marker
     }
 
     fn batch_returned(&mut self, batch: Batch, now: Time) {
@@ -174,7 +174,7 @@ impl Wal {
     fn batch_written(&mut self, batch: Batch, now: Time) {
         let write = self.appender.finish_write(batch);
         self.space.write_succeeded();
-        self.closing.restart();
+        self.closing.due = None;
         self.commits.batch_written(write.segment, write.end, now);
         if self.config.durability == Durability::Always {
             self.durable_advanced(write.begun, now);
@@ -183,12 +183,13 @@ impl Wal {
 
     /// A sync, or a write that is synced, has ended.
     fn durable_advanced(&mut self, begun: Time, now: Time) {
-        self.retirement.advance_durable(self.oldest(), self.commits.durable());
+        self.retirement.advance_durable(self.oldest(), self.commits.durable);
         self.counters.count_sync(begun, now);
+        self.sync_times.add(now.since(begun).as_nanos());
     }
 
     fn arranged(&mut self, done: Arrangement, result: io::Result<()>, now: Time) -> io::Result<()> {
-        self.segments.finish_arrangement();
+        self.segments.is_arranging = false;
         match (done, result) {
             (Arrangement::Create { .. }, Err(error)) if is_full(&error) => self.space.create_failed(now),
             (Arrangement::Recycle { .. }, Err(error)) if is_full(&error) => self.space.change_failed(now),
@@ -199,9 +200,9 @@ impl Wal {
                 self.space.change_failed(now);
             }
             // The next closing record has it written again.
-            (Arrangement::MarkEnd(mark), Err(error)) if is_full(&error) => self.closing.note_marked(mark),
+            (Arrangement::MarkEnd(mark), Err(error)) if is_full(&error) => self.closing.marked = Some(mark),
             (_, Err(error)) => return Err(error),
-            (Arrangement::MarkEnd(mark), Ok(())) => self.closing.note_marked(mark),
+            (Arrangement::MarkEnd(mark), Ok(())) => self.closing.marked = Some(mark),
             (Arrangement::Create { segment, .. }, Ok(())) => {
                 self.space.clear_full();
                 self.segments.add(segment);
@@ -213,7 +214,7 @@ impl Wal {
             }
             (Arrangement::Remove(segment), Ok(())) => {
                 if self.index.oldest() == Some(segment) {
-                    self.retirement.removed();
+                    self.retirement.retiring = None;
                     self.drop_oldest(segment);
                 }
                 self.space.space_freed(now);
@@ -233,14 +234,14 @@ impl Wal {
         if self.failure.is_some() {
             return None;
         }
-        let is_arranging = self.segments.is_arranging();
-        let create = self.space.retry_create_at().filter(|_| !is_arranging);
-        let change = self.space.retry_change_at().filter(|_| !is_arranging);
+        let is_arranging = self.segments.is_arranging;
+        let create = self.space.retry_create_at.filter(|_| !is_arranging);
+        let change = self.space.retry_change_at.filter(|_| !is_arranging);
         let deadlines = [
             self.commits.next_sync(),
             create,
             change,
-            self.space.retry_write_at(),
+            self.space.retry_write_at,
             self.next_compaction(),
             self.next_close(),
         ];

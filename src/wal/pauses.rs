@@ -6,31 +6,26 @@ use super::placed::{Place, Placed};
 use super::record::PauseRecord;
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
+use crate::queue::Pause;
 use crate::time::{Span, Time};
 use crate::values::limits::TUBE_NAME_BYTES_MAX;
+use crate::values::tube_name::TubeName;
 
 /// All logged pauses, by the name of the tube.
 #[derive(Default)]
 pub struct Pauses {
-    placed: Placed<Box<[u8]>, LoggedPause>,
+    placed: Placed<Box<[u8]>, Pause>,
     /// The pauses by their ends. A tube that is removed after its pause has no change that would end it here.
     by_end: BTreeSet<(Time, Box<[u8]>)>,
 }
 
 /// Memory of one pause, at most: the longest name three times, and its share of three trees.
-const PAUSE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 6 * size_of::<Place<LoggedPause>>();
+const PAUSE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 6 * size_of::<Place<Pause>>();
 
 /// Pauses that are over and that an event-loop iteration forgets, and those that a new pause does. Each is a few operations on
 /// trees: some microseconds.
 pub const FORGOTTEN_PER_ITERATION: usize = 32;
 pub const FORGOTTEN_PER_PAUSE: usize = 2;
-
-/// What the log has of a pause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LoggedPause {
-    pub until: Time,
-    pub length: Span,
-}
 
 impl Pauses {
     /// Takes a record of this size, which is in this segment, and accounts for it in the index. It replaces an earlier
@@ -38,18 +33,16 @@ impl Pauses {
     pub fn apply(
         &mut self,
         pause: &PauseRecord<'_>,
-        segment: SegmentNumber,
-        bytes: usize,
+        place: (SegmentNumber, usize),
         index: &mut SegmentIndex,
     ) {
         let &PauseRecord { tube, until, length } = pause;
         self.remove(tube.as_bytes(), index);
         if length > Span::ZERO {
-            let place = (segment, bytes);
             self.by_end.insert((until, tube.as_bytes().into()));
-            self.placed.insert(tube.as_bytes().into(), LoggedPause { until, length }, place, index);
+            self.placed.insert(tube.as_bytes().into(), Pause { until, length }, place, index);
         } else {
-            index.add_garbage(bytes as u64);
+            index.add_garbage(place.1 as u64);
         }
     }
 
@@ -62,20 +55,12 @@ impl Pauses {
         }
     }
 
-    fn remove(&mut self, tube: &[u8], index: &mut SegmentIndex) -> Option<Place<LoggedPause>> {
+    /// Removes a pause whose record is not needed any more, if the tube has one.
+    pub fn remove(&mut self, tube: &[u8], index: &mut SegmentIndex) -> Option<Place<Pause>> {
         let place = self.placed.remove(tube, index)?;
         let is_there = self.by_end.remove(&(place.content.until, tube.into()));
         assert!(is_there, "a pause is found by its end");
         Some(place)
-    }
-
-    /// Removes a pause whose record is not needed any more. Returns it with the size of its record in bytes.
-    ///
-    /// # Panics
-    /// If the tube has none.
-    pub fn release(&mut self, tube: &[u8], index: &mut SegmentIndex) -> (LoggedPause, usize) {
-        let Place { content, bytes, .. } = self.remove(tube, index).expect("the tube has a pause");
-        (content, bytes)
     }
 
     /// Returns a tube whose pause is in this segment, which must be the oldest.
@@ -88,7 +73,11 @@ impl Pauses {
         self.placed.len() * PAUSE_BYTES
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &LoggedPause)> {
-        self.placed.iter().map(|(tube, pause)| (&**tube, pause))
+    /// All pauses, with those that are over.
+    pub fn records(&self) -> impl Iterator<Item = PauseRecord<'_>> {
+        self.placed.iter().map(|(tube, &Pause { until, length })| {
+            let tube = TubeName::new(tube).expect("it is the name of a tube");
+            PauseRecord { tube, until, length }
+        })
     }
 }

@@ -19,7 +19,6 @@ use self::jobs::{
 pub use self::jobs::{JobOfRun, JobRecord, job_bytes_max, job_record_bytes, run_record_bytes};
 use self::schedules::{
     PROGRESS_BYTES, SCHEDULE_BYTES, parse_schedule, push_progress, push_schedule, read_progress,
-    schedule_payload_bytes,
 };
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::head_hash;
@@ -131,9 +130,13 @@ pub struct RuleRecord<'a> {
 }
 
 impl RuleRecord<'_> {
-    fn payload_bytes(&self) -> usize {
-        let name = if let RuleValue::Tube(name) = self.rule.value() { name.as_bytes().len() } else { 0 };
-        RULE_BYTES + self.tube.as_bytes().len() + name
+    /// The number and the name that stand for the value.
+    fn value(&self) -> (u64, &[u8]) {
+        match self.rule.value() {
+            RuleValue::None => (0, b""),
+            RuleValue::Number(number) => (number, b""),
+            RuleValue::Tube(name) => (0, name.as_bytes()),
+        }
     }
 }
 
@@ -184,11 +187,9 @@ pub struct Framed<'a> {
 pub enum Absent {
     /// There are too few bytes to decide: this number is needed.
     Short(usize),
-    /// A record of this size begins here and is not whole.
-    Torn(usize),
     /// The position is that of a record here. The rest of the head is damaged, or this is no head.
     Head,
-    /// The bytes are not a record of this position.
+    /// The bytes are not a whole record of this position.
     Other,
 }
 
@@ -239,8 +240,8 @@ impl Record<'_> {
             Self::Paused(pause) => PAUSE_BYTES + pause.tube.as_bytes().len(),
             Self::KeptKey(kept) => KEPT_KEY_BYTES + kept.tube.as_bytes().len() + kept.key.as_bytes().len(),
             Self::GroupDone(group) => group.as_bytes().len(),
-            Self::Rule(rule) => rule.payload_bytes(),
-            Self::Schedule(schedule) => schedule_payload_bytes(schedule),
+            Self::Rule(rule) => RULE_BYTES + rule.tube.as_bytes().len() + rule.value().1.len(),
+            Self::Schedule(schedule) => SCHEDULE_BYTES + schedule.texts_bytes(),
             Self::ScheduleGone(name) => name.as_bytes().len(),
             Self::Progress(run) => PROGRESS_BYTES + run.schedule.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
@@ -309,20 +310,18 @@ impl Record<'_> {
             Self::Job(job) => job.push(out),
             Self::Run(of) => of.push(out),
             Self::Change { id, state } => {
-                let mut fixed = Fields::<STATE_BYTES>::default();
-                fixed.u64(id.0).state(state).u32(state_word(state));
-                out.push(&fixed.bytes);
+                out.push(
+                    &Fields::<STATE_BYTES>::default().u64(id.0).state(state).u32(state_word(state)).bytes,
+                );
             }
             Self::Moved { id, state, tube } => {
-                let mut fixed = Fields::<STATE_BYTES>::default();
-                fixed.u64(id.0).state(state).u32(state_word(state));
-                out.push(&fixed.bytes);
+                out.push(
+                    &Fields::<STATE_BYTES>::default().u64(id.0).state(state).u32(state_word(state)).bytes,
+                );
                 out.push(tube.as_bytes());
             }
             Self::Noted { id, note } => {
-                let mut fixed = Fields::<NOTE_BYTES>::default();
-                fixed.u64(id.0).u64(note.at.as_nanos());
-                out.push(&fixed.bytes);
+                out.push(&Fields::<NOTE_BYTES>::default().u64(id.0).u64(note.at.as_nanos()).bytes);
                 out.push(note.text);
             }
             Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
@@ -342,16 +341,12 @@ impl Record<'_> {
                 out.push(kept.key.as_bytes());
             }
             Self::GroupDone(group) => out.push(group.as_bytes()),
-            Self::Rule(RuleRecord { tube, rule }) => {
-                let (number, name): (u64, &[u8]) = match rule.value() {
-                    RuleValue::None => (0, b""),
-                    RuleValue::Number(number) => (number, b""),
-                    RuleValue::Tube(name) => (0, name.as_bytes()),
-                };
+            Self::Rule(rule) => {
+                let (tube, (number, name)) = (rule.tube.as_bytes(), rule.value());
                 let mut fixed = Fields::<RULE_BYTES>::default();
-                fixed.u32(rule_code(rule.key())).u32(tube.as_bytes().len() as u32).u64(number);
+                fixed.u32(rule_code(rule.rule.key())).u32(tube.len() as u32).u64(number);
                 out.push(&fixed.bytes);
-                out.push(tube.as_bytes());
+                out.push(tube);
                 out.push(name);
             }
             Self::Schedule(schedule) => push_schedule(schedule, out),
@@ -378,13 +373,8 @@ impl Record<'_> {
         match bytes.get(..whole) {
             None => Err(Absent::Short(whole)),
             Some(record) if Self::is_sound(record, seed) => Ok(whole),
-            Some(_) => Err(Absent::Torn(whole)),
+            Some(_) => Err(Absent::Other),
         }
-    }
-
-    /// Returns the position that the head of a record has.
-    pub fn position(head: &[u8; FRAME_BYTES]) -> Lsn {
-        Lsn(u64::from_le_bytes(head[8..16].try_into().expect("eight bytes")))
     }
 
     /// Returns the size that the head of a record at the beginning of `bytes` announces, if one is valid at this position.
@@ -450,29 +440,7 @@ impl Record<'_> {
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        const FIXED: [usize; KIND_MAX as usize + 1] = [
-            0,
-            JOB_BYTES,
-            STATE_BYTES,
-            8,
-            PAUSE_BYTES,
-            8,
-            0,
-            0,
-            TAGGED_JOB_BYTES,
-            KEPT_KEY_BYTES,
-            STATE_BYTES,
-            0,
-            RULE_BYTES,
-            NOTED_JOB_BYTES,
-            NOTE_BYTES,
-            JOB_BYTES + PROGRESS_BYTES,
-            SCHEDULE_BYTES,
-            0,
-            PROGRESS_BYTES,
-        ];
-        let fixed = FIXED.get(kind as usize).copied()?;
-        let (fixed, rest) = payload.split_at_checked(fixed)?;
+        let (fixed, rest) = payload.split_at_checked(fixed_bytes(kind))?;
         let mut fields = Reader(fixed);
         Some(match kind {
             PLAIN_JOB | TAGGED_JOB | NOTED_JOB | SCHEDULED_JOB => parse_job(kind, &mut fields, rest)?,
@@ -529,6 +497,25 @@ impl Record<'_> {
             }
             _ => return None,
         })
+    }
+}
+
+/// The size of the fixed fields of a record of this kind, before its names and other texts.
+const fn fixed_bytes(kind: u8) -> usize {
+    match kind {
+        PLAIN_JOB => JOB_BYTES,
+        TAGGED_JOB => TAGGED_JOB_BYTES,
+        NOTED_JOB => NOTED_JOB_BYTES,
+        SCHEDULED_JOB => JOB_BYTES + PROGRESS_BYTES,
+        2 | 10 => STATE_BYTES,
+        3 | 5 => 8,
+        4 => PAUSE_BYTES,
+        9 => KEPT_KEY_BYTES,
+        12 => RULE_BYTES,
+        14 => NOTE_BYTES,
+        16 => SCHEDULE_BYTES,
+        18 => PROGRESS_BYTES,
+        _ => 0,
     }
 }
 

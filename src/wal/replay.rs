@@ -17,14 +17,15 @@ use crate::values::ids::{JobId, JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
 
 /// Applies records to a queue, in the order of the log.
+#[derive(Default)]
 pub struct Replay {
-    index: SegmentIndex,
+    pub(super) index: SegmentIndex,
     /// The segment that records come from.
     segment: SegmentNumber,
-    pauses: Pauses,
-    kept_keys: KeptKeys,
-    rules: LoggedRules,
-    schedules: LoggedSchedules,
+    pub(super) pauses: Pauses,
+    pub(super) kept_keys: KeptKeys,
+    pub(super) rules: LoggedRules,
+    pub(super) schedules: LoggedSchedules,
     /// Jobs with a change so far, and neither a record before it nor a later one. Compaction may append the record of a job behind its changes.
     changed: BTreeSet<JobId>,
     /// Jobs that a group has held so far, by its name.
@@ -35,6 +36,7 @@ pub struct Replay {
 }
 
 /// What recovery found, for [`Wal::new`](super::Wal::new) to continue from.
+#[derive(Default)]
 pub struct Recovered {
     /// See [`Header::log_id`].
     pub log_id: u64,
@@ -52,48 +54,24 @@ pub struct Recovered {
     pub mark: Option<EndMark>,
     /// Jobs that have changes and no record, in order: their puts are lost.
     pub unrecorded: Vec<JobId>,
-    pub(super) index: SegmentIndex,
-    pub(super) pauses: Pauses,
-    pub(super) kept_keys: KeptKeys,
-    pub(super) rules: LoggedRules,
-    pub(super) schedules: LoggedSchedules,
+    /// Everything that is live.
+    pub(super) replay: Replay,
 }
 
 impl Recovered {
     /// The number of the newest segment, if there is one.
     pub fn newest_segment(&self) -> Option<SegmentNumber> {
-        self.index.newest()
+        self.replay.index.newest()
     }
 
     /// Pauses of tubes, with those that are over.
     pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
-        self.pauses.iter().map(|(name, pause)| PauseRecord {
-            tube: TubeName::new(name).expect("it is the name of a tube"),
-            until: pause.until,
-            length: pause.length,
-        })
+        self.replay.pauses.records()
     }
 
     /// Rules of tubes.
     pub fn rules(&self) -> impl Iterator<Item = RuleRecord<'_>> {
-        self.rules.iter()
-    }
-}
-
-impl Default for Replay {
-    fn default() -> Self {
-        Self {
-            index: SegmentIndex::default(),
-            segment: SegmentNumber(0),
-            pauses: Pauses::default(),
-            kept_keys: KeptKeys::default(),
-            rules: LoggedRules::default(),
-            schedules: LoggedSchedules::default(),
-            changed: BTreeSet::new(),
-            held: BTreeMap::new(),
-            next_id: JobId(1),
-            tube: None,
-        }
+        self.replay.rules.records()
     }
 }
 
@@ -126,8 +104,8 @@ impl Replay {
                 self.job(job, alone, engine)?;
                 self.index.add_garbage((bytes - alone) as u64);
             }
-            Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
-            Record::Rule(rule) => self.rules.apply(rule, self.segment, bytes, &mut self.index),
+            Record::Paused(pause) => self.pauses.apply(pause, (self.segment, bytes), &mut self.index),
+            Record::Rule(rule) => self.rules.apply(rule, (self.segment, bytes), &mut self.index),
             Record::Schedule(schedule) => {
                 engine.restore_schedule(schedule);
                 let name = schedule.name.as_bytes().into();
@@ -256,34 +234,20 @@ impl Replay {
     }
 
     /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
-    pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { mut index, pauses, mut kept_keys, rules, schedules, next_id, changed, .. } = self;
+    pub fn finish(mut self, engine: &mut Engine, now: Time) -> Recovered {
         engine.settle_restored(now);
-        kept_keys.retain(&mut index, |&key| engine.kept_key(key).is_some());
-        for (name, pause) in pauses.iter() {
-            let name = TubeName::new(name).expect("it is the name of a tube");
-            engine.restore_pause(name, pause.until, pause.length, now);
+        self.kept_keys.retain(&mut self.index, |&key| engine.kept_key(key).is_some());
+        for PauseRecord { tube, until, length } in self.pauses.records() {
+            engine.restore_pause(tube, until, length, now);
         }
-        for RuleRecord { tube, rule } in rules.iter() {
+        for RuleRecord { tube, rule } in self.rules.records() {
             engine.restore_rule(tube, rule, now);
         }
-        if let Some(last) = next_id.0.checked_sub(1).filter(|&last| last > 0) {
-            engine.keep_ids_above(JobId(last));
+        if self.next_id > JobId(1) {
+            engine.keep_ids_above(JobId(self.next_id.0 - 1));
         }
-        Recovered {
-            log_id: 0,
-            end: Lsn::default(),
-            active: None,
-            other_size_up_to: SegmentNumber(0),
-            largest: index.largest().max(schedules.largest()),
-            closed_end: None,
-            mark: None,
-            unrecorded: changed.into_iter().collect(),
-            index,
-            pauses,
-            kept_keys,
-            rules,
-            schedules,
-        }
+        let largest = self.index.largest().max(self.schedules.largest());
+        let unrecorded = std::mem::take(&mut self.changed).into_iter().collect();
+        Recovered { largest, unrecorded, replay: self, ..Recovered::default() }
     }
 }

@@ -14,13 +14,13 @@ use super::record::Lsn;
 /// Follows the oldest segment from its last live record to the change of its file.
 pub struct Retirement {
     /// The oldest segment has no live records. It may go once everything before this position is durable.
-    retiring: Option<Lsn>,
+    pub retiring: Option<Lsn>,
     /// The oldest segment that is needed, as the last record or header declares it.
     declared: SegmentNumber,
     /// Where that record or header ends.
     declared_end: Lsn,
     /// Whether a prepared segment may be a marker that recovery needs.
-    has_marker: bool,
+    pub has_marker: bool,
 }
 
 impl Retirement {
@@ -48,19 +48,9 @@ impl Retirement {
         self.retiring = None;
     }
 
-    /// The file of the oldest segment was removed.
-    pub const fn removed(&mut self) {
-        self.retiring = None;
-    }
-
     /// More records are durable. Once one of them declares the oldest segment, markers are not needed.
     pub fn advance_durable(&mut self, oldest: SegmentNumber, durable: Lsn) {
         self.has_marker &= !self.is_oldest_durable(oldest, durable);
-    }
-
-    /// The position up to which records must be durable before the segment may go.
-    pub const fn position(&self) -> Option<Lsn> {
-        self.retiring
     }
 
     #[inline]
@@ -82,10 +72,5 @@ impl Retirement {
     /// Whether a record or header on disk declares that this is the oldest segment that is needed.
     pub fn is_oldest_durable(&self, oldest: SegmentNumber, durable: Lsn) -> bool {
         oldest <= self.declared && self.declared_end <= durable
-    }
-
-    /// See [`new`](Self::new).
-    pub const fn has_marker(&self) -> bool {
-        self.has_marker
     }
 }

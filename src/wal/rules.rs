@@ -14,14 +14,11 @@ use crate::values::tube_rules::{Rule, RuleKey, RuleValue};
 pub type RuleId = (Box<[u8]>, RuleKey);
 
 /// All logged rules.
-#[derive(Default)]
-pub struct LoggedRules {
-    placed: Placed<RuleId, LoggedRule>,
-}
+pub type LoggedRules = Placed<RuleId, LoggedRule>;
 
 /// The value of a rule.
 #[derive(Clone, Debug)]
-enum LoggedRule {
+pub enum LoggedRule {
     Number(u64),
     Tube(Box<[u8]>),
 }
@@ -44,8 +41,7 @@ impl LoggedRules {
     pub fn apply(
         &mut self,
         record: &RuleRecord<'_>,
-        segment: SegmentNumber,
-        bytes: usize,
+        place: (SegmentNumber, usize),
         index: &mut SegmentIndex,
     ) {
         let id = (record.tube.as_bytes().into(), record.rule.key());
@@ -53,27 +49,22 @@ impl LoggedRules {
             RuleValue::Number(number) => LoggedRule::Number(number),
             RuleValue::Tube(tube) => LoggedRule::Tube(tube.as_bytes().into()),
             RuleValue::None => {
-                index.add_garbage(bytes as u64);
-                self.placed.remove(&id, index);
+                index.add_garbage(place.1 as u64);
+                self.remove(&id, index);
                 return;
             }
         };
-        self.placed.insert(id, content, (segment, bytes), index);
-    }
-
-    /// Returns a rule whose record is in this segment, which must be the oldest.
-    pub fn first_in(&self, segment: SegmentNumber) -> Option<RuleId> {
-        self.placed.first_in(segment)
+        self.insert(id, content, place, index);
     }
 
     /// An upper bound of the memory that rules take.
     pub fn memory_bytes(&self) -> usize {
-        self.placed.len() * RULE_BYTES
+        self.len() * RULE_BYTES
     }
 
     /// All rules that are set.
-    pub fn iter(&self) -> impl Iterator<Item = RuleRecord<'_>> {
-        self.placed.iter().map(|((tube, key), rule)| record_of(tube, *key, rule.value()))
+    pub fn records(&self) -> impl Iterator<Item = RuleRecord<'_>> {
+        self.iter().map(|((tube, key), rule)| record_of(tube, *key, rule.value()))
     }
 }
 
@@ -86,20 +77,18 @@ impl Wal {
     }
 
     /// Logs a rule again, as it was logged: since a start it may have another value in the queue, from the configuration.
-    pub(super) fn compact_rule(&mut self, id: &RuleId, engine: &Engine) {
-        let logged = self.rules.placed.get(id).expect("the rule is logged").clone();
+    /// Returns the size of the record in bytes.
+    pub(super) fn compact_rule(&mut self, id: &RuleId, engine: &Engine) -> usize {
+        let logged = self.rules.get(id).expect("the rule is logged").clone();
         // mutant rule-lost-by-compaction: logged.value() => RuleValue::None
-        let bytes = self.append_rule_record(&record_of(&id.0, id.1, logged.value()), engine);
-        self.appender.note_compacted(bytes);
+        self.append_rule_record(&record_of(&id.0, id.1, logged.value()), engine)
     }
 
     /// Returns the size of the record in bytes.
     fn append_rule_record(&mut self, record: &RuleRecord<'_>, engine: &Engine) -> usize {
-        let whole = Record::Rule(*record);
-        let bytes = whole.bytes();
-        self.append(&whole, engine);
-        self.rules.apply(record, self.appender.segment(), bytes, &mut self.index);
-        bytes
+        let place = self.append(&Record::Rule(*record), engine);
+        self.rules.apply(record, place, &mut self.index);
+        place.1
     }
 }
 

@@ -38,8 +38,9 @@ const ZEROS_BYTES: u64 = 1 << 20;
 pub struct Scanner<S> {
     source: S,
     /// The size of the file.
-    bytes: u64,
-    header: Header,
+    pub bytes: u64,
+    /// The header of the segment.
+    pub header: Header,
     /// See [`Header::seed`].
     seed: u32,
     window: Vec<u8>,
@@ -51,10 +52,12 @@ pub struct Scanner<S> {
     end: Lsn,
     /// Bytes of records behind it that turned out not to be whole.
     summed: u64,
-    /// See [`traces_end`](Self::traces_end).
-    traces_end: u64,
-    /// See [`nonzero_end`](Self::nonzero_end).
-    nonzero_end: u64,
+    /// The offset behind the last bytes that [`next_beyond`](Self::next_beyond) has seen and that were written as records of
+    /// this segment, whole or not. All other bytes may come from an earlier use of the file.
+    pub traces_end: u64,
+    /// Where the last bytes end that [`next_beyond`](Self::next_beyond) has passed and that are not all zeros. In a file
+    /// without an earlier use they were written as records of this segment.
+    pub nonzero_end: u64,
 }
 
 impl<S: Source> Scanner<S> {
@@ -62,7 +65,6 @@ impl<S: Source> Scanner<S> {
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();
         let (seed, end) = (header.seed(), header.first);
-        let (summed, traces_end, nonzero_end) = (0, 0, 0);
         Self {
             source,
             bytes,
@@ -72,9 +74,9 @@ impl<S: Source> Scanner<S> {
             used: 0,
             read_to: HEADER_BYTES,
             end,
-            summed,
-            traces_end,
-            nonzero_end,
+            summed: 0,
+            traces_end: 0,
+            nonzero_end: 0,
         }
     }
 
@@ -195,18 +197,6 @@ impl<S: Source> Scanner<S> {
         };
         let record = patched(&self.window[self.used..self.used + whole]);
         Ok(Record::find(&record, self.seed, at).ok())
-    }
-
-    /// The offset behind the last bytes that [`next_beyond`](Self::next_beyond) has seen and that were written as records of
-    /// this segment, whole or not. All other bytes may come from an earlier use of the file.
-    pub const fn traces_end(&self) -> u64 {
-        self.traces_end
-    }
-
-    /// Where the last bytes end that [`next_beyond`](Self::next_beyond) has passed and that are not all zeros. In a file
-    /// without an earlier use they were written as records of this segment.
-    pub const fn nonzero_end(&self) -> u64 {
-        self.nonzero_end
     }
 
     /// The offset in the file of the next byte to examine.

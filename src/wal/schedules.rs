@@ -34,13 +34,10 @@ impl Wal {
     pub(super) fn append_schedule(&mut self, name: &ScheduleName, engine: &Engine) -> usize {
         let schedule = engine.logged_schedule(name).expect("the queue has it");
         let room = schedule_room_bytes(schedule.texts_bytes());
-        let record = Record::Schedule(Box::new(schedule));
-        let bytes = record.bytes();
-        self.append(&record, engine);
-        self.segments.note_record(bytes);
-        let place = (self.appender.segment(), bytes);
+        let place = self.append(&Record::Schedule(Box::new(schedule)), engine);
+        self.segments.note_record(place.1);
         self.schedules.insert(ScheduleName::clone(name), room, place, &mut self.index);
-        bytes
+        place.1
     }
 
     /// Logs that a schedule is deleted.
@@ -58,11 +55,10 @@ impl Wal {
     pub(super) fn append_run(&mut self, job: JobKey, name: &ScheduleName, engine: &Engine) {
         let of = JobOfRun { job: JobRecord::of(job, engine), run: progress_of(name, engine) };
         let alone = Record::Job(of.job.clone()).bytes();
-        let record = Record::Run(Box::new(of));
-        self.append(&record, engine);
-        self.segments.note_record(record.bytes());
-        self.index.insert(job, self.appender.segment(), alone);
-        self.index.add_garbage((record.bytes() - alone) as u64);
+        let (segment, bytes) = self.append(&Record::Run(Box::new(of)), engine);
+        self.segments.note_record(bytes);
+        self.index.insert(job, segment, alone);
+        self.index.add_garbage((bytes - alone) as u64);
     }
 }
 

@@ -42,8 +42,8 @@ pub const fn version_of(format: u32) -> &'static str {
 /// Bytes that the checksum of the header covers.
 const CHECKED_BYTES: usize = 72;
 
-/// The number of a segment. Later segments have larger numbers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// The number of a segment. Later segments have larger numbers; 0 stands for none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct SegmentNumber(pub u64);
 
 impl SegmentNumber {

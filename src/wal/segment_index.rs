@@ -14,8 +14,8 @@ pub struct SegmentIndex {
     entries: Vec<Entry>,
     /// The oldest first.
     segments: VecDeque<SegmentRecords>,
-    live_bytes: u64,
-    garbage: u64,
+    pub live_bytes: u64,
+    pub garbage: u64,
 }
 
 /// Where the record of one job is: 16 bytes, which only a server with a job log takes.
@@ -191,16 +191,6 @@ impl SegmentIndex {
 
     pub fn memory_bytes(&self) -> usize {
         self.entries.len() * size_of::<Entry>() + self.segments.capacity() * size_of::<SegmentRecords>()
-    }
-
-    /// Bytes of all live records.
-    pub const fn live_bytes(&self) -> u64 {
-        self.live_bytes
-    }
-
-    /// Bytes that compaction of all segments would gain.
-    pub const fn garbage(&self) -> u64 {
-        self.garbage
     }
 
     fn position(&self, segment: u32) -> usize {

@@ -1,7 +1,6 @@
 //! What `stats` and `/metrics` report about the WAL.
 
 use crate::time::{Span, Time};
-use crate::values::histogram::Histogram;
 
 /// A snapshot for `stats`.
 #[derive(Clone, Copy, Default, Debug)]
@@ -26,14 +25,15 @@ pub struct WalStats {
 }
 
 /// Counters since the start. No decision depends on them.
+#[derive(Default)]
 pub struct WalCounters {
-    records: u64,
-    compacted: u64,
-    syncs: u64,
+    pub records: u64,
+    /// Records of jobs that compaction has appended.
+    pub compacted: u64,
+    pub syncs: u64,
     /// Of all records, how many there were at the end of the last sync.
-    synced_records: u64,
-    last_sync: Span,
-    sync_times: Histogram,
+    pub synced_records: u64,
+    pub last_sync: Span,
 }
 
 /// Bounds of the histograms of times until a change is durable: from 50 us to 10 s, in nanoseconds.
@@ -56,51 +56,11 @@ pub const SYNC_BOUNDS: [u64; 16] = [
     10_000_000_000,
 ];
 
-impl Default for WalCounters {
-    fn default() -> Self {
-        Self {
-            records: 0,
-            compacted: 0,
-            syncs: 0,
-            synced_records: 0,
-            last_sync: Span::ZERO,
-            sync_times: Histogram::new(&SYNC_BOUNDS),
-        }
-    }
-}
-
 impl WalCounters {
-    #[inline]
-    pub const fn count_record(&mut self) {
-        self.records += 1;
-    }
-
-    /// Counts the record of a job that compaction has appended.
-    pub const fn count_compacted(&mut self) {
-        self.compacted += 1;
-    }
-
     /// Counts a sync, or a write that is synced.
     pub fn count_sync(&mut self, begun: Time, ended: Time) {
         self.syncs += 1;
         self.synced_records = self.records;
         self.last_sync = ended.since(begun);
-        self.sync_times.add(self.last_sync.as_nanos());
-    }
-
-    pub const fn sync_times(&self) -> &Histogram {
-        &self.sync_times
-    }
-
-    /// Fills in the counters of a snapshot.
-    pub fn fill(&self, stats: WalStats) -> WalStats {
-        WalStats {
-            records_moved: self.compacted,
-            records_written: self.records,
-            syncs: self.syncs,
-            records_per_sync: self.synced_records.checked_div(self.syncs).unwrap_or(0),
-            last_sync: self.last_sync,
-            ..stats
-        }
     }
 }

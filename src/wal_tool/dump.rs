@@ -3,130 +3,25 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, LoggedState, PersistedState};
-use crate::time::Seconds;
 use crate::values::notes::Note;
-use crate::values::schedules::{Missed, Progress};
-use crate::values::tube_rules::{RuleNumber, RuleValue};
-use crate::wal::record::{JobRecord, Record, RuleRecord};
+use crate::values::schedules::Progress;
+use crate::values::tube_rules::RuleValue;
+use crate::wal::record::{JobRecord, Lsn, Record, RuleRecord};
 
-/// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.
-#[derive(Serialize)]
-struct Line<'a> {
-    file: &'a str,
-    offset: u64,
-    position: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    durable: Option<u64>,
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_id: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    oldest: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tube: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tags: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ttl: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ttr: Option<Seconds>,
-    #[serde(flatten)]
-    state: Option<State>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pause: Option<u64>,
-    /// The key of a rule. Without `value` and `dead_letter` it is removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<RuleNumber>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    notes: Vec<NoteLine<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schedule: Option<&'a str>,
-    #[serde(flatten)]
-    times: Option<Times<'a>>,
-    #[serde(flatten)]
-    progress: Option<ProgressLine>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'a str>,
-    /// The body as hexadecimal digits, where it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_hex: Option<String>,
-}
+/// The fields of a JSON object, in order. Times are nanoseconds since 1970.
+#[derive(Default)]
+struct Line(Vec<(&'static str, Value)>);
 
-/// What a schedule is to do.
-#[derive(Serialize)]
-struct Times<'a> {
-    when: &'a str,
-    pri: u32,
-    delay: Seconds,
-    missed: Missed,
-    overlaps: bool,
-    is_configured: bool,
-}
-
-/// How far a schedule is.
-#[derive(Serialize)]
-struct ProgressLine {
-    handled: u64,
-    due: u64,
-    ran: u64,
-    last_job: u64,
-    runs: u64,
-    skips: u64,
-    refusals: u64,
-    gaps: u64,
-    caught_up: u8,
-}
-
-/// A note of a job.
-#[derive(Serialize)]
-struct NoteLine<'a> {
-    at: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    /// The text as hexadecimal digits, where it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text_hex: Option<String>,
-}
-
-#[derive(Serialize)]
-struct State {
-    state: &'static str,
-    pri: u32,
-    delay: Seconds,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delayed_until: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reserved_until: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    buried_after: Option<u64>,
-    reserves: u32,
-    timeouts: u32,
-    releases: u32,
-    buries: u32,
-    kicks: u32,
-    #[serde(skip_serializing_if = "is_zero")]
-    losses: u32,
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 /// Prints a line of JSON for each segment, gap and valid record of the log in this directory.
@@ -148,226 +43,169 @@ const fn unwritable(error: io::Error) -> ToolError {
     ToolError::Output(OutputError(error))
 }
 
-impl<'a> Line<'a> {
-    fn of(finding: &'a Finding<'a>) -> Self {
+impl Line {
+    fn of(finding: &Finding<'_>) -> Self {
         match *finding {
-            Finding::Segment { file, header, is_headless, .. } => Self {
-                kind: if is_headless { "segment without a header" } else { "segment" },
-                next_id: Some(header.next_id.0).filter(|_| !is_headless),
-                oldest: Some(header.oldest.to_string()).filter(|_| !is_headless),
-                ..Self::at(file, 0, header.first.0)
-            },
-            Finding::Gap { file, offset, at, bytes } => {
-                Self { kind: "gap", bytes: Some(bytes), ..Self::at(file, offset, at.0) }
+            Finding::Segment { file, header, is_headless: true, .. } => {
+                Self::at(file, 0, header.first).with("kind", "segment without a header")
             }
-            Finding::OtherLog { file, .. } => Self { kind: "segment of another log", ..Self::at(file, 0, 0) },
+            Finding::Segment { file, header, .. } => Self::at(file, 0, header.first)
+                .with("kind", "segment")
+                .with("next_id", header.next_id.0)
+                .with("oldest", header.oldest.to_string()),
+            Finding::Gap { file, offset, at, bytes } => {
+                Self::at(file, offset, at).with("kind", "gap").with("bytes", bytes)
+            }
+            Finding::OtherLog { file, .. } => {
+                Self::at(file, 0, Lsn(0)).with("kind", "segment of another log")
+            }
             Finding::Missing { file, at, bytes } => {
-                Self { kind: "missing segment", bytes: Some(bytes), ..Self::at(file, 0, at.0) }
+                Self::at(file, 0, at).with("kind", "missing segment").with("bytes", bytes)
             }
             Finding::Record { file, offset, at, framed } => {
-                Self { durable: Some(framed.durable.0), ..Self::at(file, offset, at.0).with(&framed.record) }
+                Self::at(file, offset, at).with("durable", framed.durable.0).with_record(&framed.record)
             }
         }
     }
 
-    fn at(file: &'a str, offset: u64, position: u64) -> Self {
-        Self {
-            file,
-            offset,
-            position,
-            durable: None,
-            kind: "",
-            bytes: None,
-            id: None,
-            next_id: None,
-            oldest: None,
-            tube: None,
-            tags: None,
-            group: None,
-            key: None,
-            ttl: None,
-            created: None,
-            ttr: None,
-            state: None,
-            until: None,
-            pause: None,
-            rule: None,
-            value: None,
-            dead_letter: None,
-            notes: Vec::new(),
-            schedule: None,
-            times: None,
-            progress: None,
-            body: None,
-            body_hex: None,
-        }
+    fn at(file: &str, offset: u64, position: Lsn) -> Self {
+        Self::default().with("file", file).with("offset", offset).with("position", position.0)
     }
 
-    fn with(self, record: &'a Record<'a>) -> Self {
+    /// Appends a field, unless its value is none.
+    fn with(mut self, name: &'static str, value: impl Serialize) -> Self {
+        let value = serde_json::to_value(value).expect("numbers and texts are JSON");
+        if !value.is_null() {
+            self.0.push((name, value));
+        }
+        self
+    }
+
+    fn with_record(self, record: &Record<'_>) -> Self {
         match record {
-            Record::Job(job) => self.with_job(job),
-            Record::Run(of) => Self {
-                schedule: Some(of.run.schedule.as_str()),
-                progress: Some(ProgressLine::of(&of.run.progress)),
-                ..self.with_job(&of.job)
-            },
-            Record::Schedule(schedule) => Self {
-                kind: "schedule",
-                schedule: Some(schedule.name.as_str()),
-                tube: Some(schedule.tube.as_str()),
-                created: Some(schedule.created.as_nanos()),
-                ttr: Some(schedule.plan.ttr),
-                times: Some(Times {
-                    when: schedule.plan.when.as_str(),
-                    pri: schedule.plan.pri,
-                    delay: schedule.plan.delay,
-                    missed: schedule.plan.missed,
-                    overlaps: schedule.plan.overlaps,
-                    is_configured: schedule.is_configured,
-                }),
-                progress: Some(ProgressLine::of(&schedule.progress)),
-                ..self
+            Record::Job(job) => self.with_job(job).with_body(job.body),
+            Record::Run(of) => self
+                .with_job(&of.job)
+                .with("schedule", of.run.schedule.as_str())
+                .with_progress(&of.run.progress)
+                .with_body(of.job.body),
+            Record::Schedule(schedule) => self
+                .with("kind", "schedule")
+                .with("tube", schedule.tube.as_str())
+                .with("created", schedule.created.as_nanos())
+                .with("ttr", schedule.plan.ttr)
+                .with("schedule", schedule.name.as_str())
+                .with("when", schedule.plan.when.as_str())
+                .with("pri", schedule.plan.pri)
+                .with("delay", schedule.plan.delay)
+                .with("missed", schedule.plan.missed)
+                .with("overlaps", schedule.plan.overlaps)
+                .with("is_configured", schedule.is_configured)
+                .with_progress(&schedule.progress)
+                .with_body(schedule.body),
+            Record::ScheduleGone(name) => self.with("kind", "schedule-end").with("schedule", name.as_str()),
+            Record::Progress(run) => self
+                .with("kind", "left-out")
+                .with("schedule", run.schedule.as_str())
+                .with_progress(&run.progress),
+            Record::Change { id, state } => self.with("kind", "change").with("id", id.0).with_state(state),
+            Record::Moved { id, state, tube } => {
+                self.with("kind", "move").with("id", id.0).with("tube", tube.as_str()).with_state(state)
             }
-            .with_body(schedule.body),
-            Record::ScheduleGone(name) => {
-                Self { kind: "schedule-end", schedule: Some(name.as_str()), ..self }
-            }
-            Record::Progress(run) => Self {
-                kind: "left-out",
-                schedule: Some(run.schedule.as_str()),
-                progress: Some(ProgressLine::of(&run.progress)),
-                ..self
-            },
-            Record::Change { id, state } => {
-                Self { kind: "change", id: Some(id.0), state: Some(State::of(state)), ..self }
-            }
-            Record::Moved { id, state, tube } => Self {
-                kind: "move",
-                id: Some(id.0),
-                tube: Some(tube.as_str()),
-                state: Some(State::of(state)),
-                ..self
-            },
             Record::Noted { id, note } => {
-                Self { kind: "note", id: Some(id.0), notes: vec![NoteLine::of(*note)], ..self }
+                self.with("kind", "note").with("id", id.0).with("notes", [Self::of_note(*note)])
             }
-            Record::Deleted(id) => Self { kind: "deletion", id: Some(id.0), ..self },
-            Record::Paused(pause) => Self {
-                kind: "pause",
-                tube: Some(pause.tube.as_str()),
-                until: Some(pause.until.as_nanos()),
-                pause: Some(pause.length.as_nanos()),
-                ..self
-            },
-            Record::KeptKey(kept) => Self {
-                kind: "kept-key",
-                id: Some(kept.id.0),
-                tube: Some(kept.tube.as_str()),
-                key: Some(kept.key.as_str()),
-                ttl: Some(kept.ttl),
-                until: Some(kept.until.as_nanos()),
-                ..self
-            },
-            Record::GroupDone(group) => Self { kind: "group-end", group: Some(group.as_str()), ..self },
+            Record::Deleted(id) => self.with("kind", "deletion").with("id", id.0),
+            Record::Paused(pause) => self
+                .with("kind", "pause")
+                .with("tube", pause.tube.as_str())
+                .with("until", pause.until.as_nanos())
+                .with("pause", pause.length.as_nanos()),
+            Record::KeptKey(kept) => self
+                .with("kind", "kept-key")
+                .with("id", kept.id.0)
+                .with("tube", kept.tube.as_str())
+                .with("key", kept.key.as_str())
+                .with("ttl", kept.ttl)
+                .with("until", kept.until.as_nanos()),
+            Record::GroupDone(group) => self.with("kind", "group-end").with("group", group.as_str()),
             Record::Rule(RuleRecord { tube, rule }) => {
-                let (value, dead_letter) = match rule.value() {
-                    RuleValue::None => (None, None),
-                    RuleValue::Number(number) => (Some(rule.key().shown(number)), None),
-                    RuleValue::Tube(name) => (None, Some(name.as_str())),
-                };
-                let (tube, rule) = (Some(tube.as_str()), Some(rule.key().word()));
-                Self { kind: "rule", tube, rule, value, dead_letter, ..self }
+                let line =
+                    self.with("kind", "rule").with("tube", tube.as_str()).with("rule", rule.key().word());
+                match rule.value() {
+                    // The rule is removed.
+                    RuleValue::None => line,
+                    RuleValue::Number(number) => line.with("value", rule.key().shown(number)),
+                    RuleValue::Tube(name) => line.with("dead_letter", name.as_str()),
+                }
             }
-            Record::Oldest(segment) => Self { kind: "oldest", oldest: Some(segment.to_string()), ..self },
-            Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
-            Record::Closed => Self { kind: "closed", ..self },
+            Record::Oldest(segment) => self.with("kind", "oldest").with("oldest", segment.to_string()),
+            Record::Padding(bytes) => self.with("kind", "padding").with("bytes", bytes),
+            Record::Closed => self.with("kind", "closed"),
         }
     }
-}
 
-impl<'a> Line<'a> {
-    fn with_job(self, job: &'a JobRecord<'a>) -> Self {
-        Self {
-            kind: "job",
-            id: Some(job.id.0),
-            tube: Some(job.tube.as_str()),
-            tags: Some(job.tags.as_str()).filter(|tags| !tags.is_empty()),
-            created: Some(job.created.as_nanos()),
-            ttr: Some(job.ttr),
-            state: Some(State::of(&job.state)),
-            notes: job.notes.iter().map(NoteLine::of).collect(),
-            ..self
+    /// Appends all of a job but its body.
+    fn with_job(self, job: &JobRecord<'_>) -> Self {
+        let notes: Vec<Self> = job.notes.iter().map(Self::of_note).collect();
+        self.with("kind", "job")
+            .with("id", job.id.0)
+            .with("tube", job.tube.as_str())
+            .with("tags", Some(job.tags.as_str()).filter(|tags| !tags.is_empty()))
+            .with("created", job.created.as_nanos())
+            .with("ttr", job.ttr)
+            .with_state(&job.state)
+            .with("notes", Some(notes).filter(|notes| !notes.is_empty()))
+    }
+
+    fn with_body(self, body: &[u8]) -> Self {
+        self.with_text(["body", "body_hex"], body.strip_suffix(b"\r\n").unwrap_or(body))
+    }
+
+    /// Appends bytes under the second name as hexadecimal digits, if they are not UTF-8.
+    fn with_text(self, [name, hex_name]: [&'static str; 2], bytes: &[u8]) -> Self {
+        match str::from_utf8(bytes) {
+            Ok(text) => self.with(name, text),
+            Err(_) => self.with(hex_name, bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
         }
-        .with_body(job.body)
     }
 
-    fn with_body(self, body: &'a [u8]) -> Self {
-        let body = body.strip_suffix(b"\r\n").unwrap_or(body);
-        let text = str::from_utf8(body).ok();
-        Self { body: text, body_hex: text.is_none().then(|| hex(body)), ..self }
+    fn of_note(note: Note<'_>) -> Self {
+        Self::default().with("at", note.at.as_nanos()).with_text(["text", "text_hex"], note.text)
     }
-}
 
-impl ProgressLine {
-    const fn of(progress: &Progress) -> Self {
+    fn with_progress(self, progress: &Progress) -> Self {
         let &Progress { handled, due, ran, job, runs, skips, refusals, gaps, caught_up } = progress;
-        let (handled, due, ran) = (handled.as_nanos(), due.as_nanos(), ran.as_nanos());
-        Self { handled, due, ran, last_job: job.0, runs, skips, refusals, gaps, caught_up }
+        self.with("handled", handled.as_nanos())
+            .with("due", due.as_nanos())
+            .with("ran", ran.as_nanos())
+            .with("last_job", job.0)
+            .with("runs", runs)
+            .with("skips", skips)
+            .with("refusals", refusals)
+            .with("gaps", gaps)
+            .with("caught_up", caught_up)
     }
-}
 
-impl<'a> NoteLine<'a> {
-    fn of(note: Note<'a>) -> Self {
-        let text = str::from_utf8(note.text).ok();
-        Self { at: note.at.as_nanos(), text, text_hex: text.is_none().then(|| hex(note.text)) }
-    }
-}
-
-impl State {
-    fn of(state: &PersistedState) -> Self {
+    fn with_state(self, state: &PersistedState) -> Self {
         let PersistedState { pri, delay, state, counts } = *state;
-        let (mut delayed_until, mut reserved_until, mut buried_after) = (None, None, None);
-        let state = match state {
-            LoggedState::Ready => "ready",
-            LoggedState::Delayed(until) => {
-                delayed_until = Some(until.as_nanos());
-                "delayed"
-            }
-            LoggedState::Buried(before) => {
-                buried_after = Some(before);
-                "buried"
-            }
-            LoggedState::Held(until) => {
-                delayed_until = Some(until.as_nanos());
-                "held"
-            }
-            LoggedState::Reserved(until) => {
-                reserved_until = Some(until.as_nanos());
-                "reserved"
-            }
+        let (state, order_name, order) = match state {
+            LoggedState::Ready => ("ready", "delayed_until", None),
+            LoggedState::Delayed(until) => ("delayed", "delayed_until", Some(until.as_nanos())),
+            LoggedState::Buried(before) => ("buried", "buried_after", Some(before)),
+            LoggedState::Held(until) => ("held", "delayed_until", Some(until.as_nanos())),
+            LoggedState::Reserved(until) => ("reserved", "reserved_until", Some(until.as_nanos())),
         };
         let Counts { reserves, timeouts, releases, buries, kicks, losses } = counts;
-        Self {
-            state,
-            pri,
-            delay,
-            delayed_until,
-            reserved_until,
-            buried_after,
-            reserves,
-            timeouts,
-            releases,
-            buries,
-            kicks,
-            losses,
-        }
+        self.with("state", state)
+            .with("pri", pri)
+            .with("delay", delay)
+            .with(order_name, order)
+            .with("reserves", reserves)
+            .with("timeouts", timeouts)
+            .with("releases", releases)
+            .with("buries", buries)
+            .with("kicks", kicks)
+            .with("losses", Some(losses).filter(|&losses| losses > 0))
     }
-}
-
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,7 +3,6 @@
 mod dump;
 
 use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,8 +12,9 @@ use crate::cli::WalTool;
 use crate::io::clock::Clock;
 use crate::io::stdout::{OutputError, Stdout};
 use crate::io::wal_files::MarkFault;
+pub(crate) use crate::io::wal_files::offline::Count;
 use crate::io::wal_files::offline::{
-    self, BackedUp, Damage, Discarded, Exported, Extensions, Hole, Places, Salvaged, ToolError, Verdict,
+    self, BackedUp, Damage, Exported, Extensions, Extent, Hole, Places, Salvaged, ToolError,
 };
 use crate::time::Time;
 use crate::values::limits::JOB_BYTES_DEFAULT;
@@ -29,91 +29,65 @@ const LOSS: u8 = 3;
 pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
     let now = Clock::start().now();
     let mut out = Stdout::open();
-    match tool {
-        WalTool::Check { dir } => check(&dir, now, &mut out).map_err(of_output)?,
-        WalTool::Salvage { dir, new_dir } => {
-            return salvage(&dir, &new_dir, now, &mut out).map_err(of_output);
-        }
+    let end = match tool {
+        WalTool::Check { dir } => check(&dir, now, &mut out),
+        WalTool::Salvage { dir, new_dir } => salvage(&dir, &new_dir, now, &mut out),
         // It ends when the reader closes the pipe, which is not an error.
         WalTool::Dump { dir } => match dump(&dir, io::stdout().lock()) {
-            Err(ToolError::Output(OutputError(error))) if error.kind() == ErrorKind::BrokenPipe => {}
-            result => result?,
+            Err(ToolError::Output(OutputError(error))) if error.kind() == ErrorKind::BrokenPipe => {
+                Ok(ExitCode::SUCCESS)
+            }
+            result => result.map(|()| ExitCode::SUCCESS).map_err(Into::into),
         },
-        WalTool::Backup { dir, new_dir } => backup(&dir, &new_dir, now, &mut out).map_err(of_output)?,
-        WalTool::Export { dir, new_dir } => export(&dir, &new_dir, now, &mut out).map_err(of_output)?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Says of an error of a write that it is one of the output.
-fn of_output(error: Box<dyn Error>) -> Box<dyn Error> {
-    match error.downcast::<io::Error>() {
+        WalTool::Backup { dir, new_dir } => backup(&dir, &new_dir, now, &mut out),
+        WalTool::Export { dir, new_dir } => export(&dir, &new_dir, now, &mut out),
+    };
+    // Everything else that is written or read has an error of its own.
+    end.map_err(|error| match error.downcast::<io::Error>() {
         Ok(error) => OutputError(*error).into(),
         Err(error) => error,
-    }
+    })
 }
 
-/// A number of things.
-pub(crate) struct Count(pub u64, pub &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(count, thing) = self;
-        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
+fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
+    let found = offline::check(dir, now)?;
+    writeln!(out, "{} in {}", Count(found.records, "record"), Count(found.segments as u64, "segment"))?;
+    for damage in &found.damage {
+        writeln!(out, "{damage}")?;
     }
-}
-
-fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict {
-        segments,
-        records,
-        refusal,
-        discarded,
-        unproven_bytes,
-        hole,
-        mark_fault,
-        unrecorded,
-        damage,
-        tubes,
-        extensions,
-    } = offline::check(dir, now)?;
-    writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
-    for damage in &damage {
-        writeln!(out, "{}", Line(damage))?;
-    }
-    let jobs: usize = tubes.values().flatten().sum();
-    let what = if refusal.is_some() { " can be salvaged" } else { "" };
+    let jobs: usize = found.tubes.values().flatten().sum();
+    let what = if found.refusal.is_some() { " can be salvaged" } else { "" };
     writeln!(out, "{}{what}", Count(jobs as u64, "job"))?;
-    for (name, [ready, delayed, buried, held, reserved]) in tubes {
+    for (name, [ready, delayed, buried, held, reserved]) in found.tubes {
         let if_any = |count, state| if count == 0 { String::new() } else { format!(", {count} {state}") };
         let (held, reserved) = (if_any(held, "held"), if_any(reserved, "reserved"));
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}{reserved}")?;
     }
-    for count in besides_jobs(extensions) {
+    for count in besides_jobs(found.extensions) {
         writeln!(out, "{count}{what}")?;
     }
-    if let Some(refusal) = refusal {
+    if let Some(refusal) = found.refusal {
         return Err(refusal.into());
     }
-    if unproven_bytes > 0 {
-        let bytes = Count(unproven_bytes, "byte");
+    if found.unproven_bytes > 0 {
+        let bytes = Count(found.unproven_bytes, "byte");
         writeln!(out, "the last {bytes} may be unsynced; the next start rewrites them (normal)")?;
     }
-    if !discarded.is_empty() {
-        return Err(Discards(discarded).into());
+    if !found.discarded.is_empty() {
+        return Err(Discards(found.discarded).into());
     }
-    match mark_fault {
+    match found.mark_fault {
         None => {}
         Some(fault @ MarkFault::One(_)) => writeln!(out, "{fault}")?,
         Some(fault @ MarkFault::All) => return Err(fault.into()),
     }
-    if let Some(unrecorded) = unrecorded {
+    if let Some(unrecorded) = found.unrecorded {
         return Err(unrecorded.into());
     }
-    write_hole(hole, out)?;
-    let verdict = if damage.is_empty() && hole.is_none() { "no damage; " } else { "" };
+    write_hole(found.hole, out)?;
+    let verdict = if found.damage.is_empty() && found.hole.is_none() { "no damage; " } else { "" };
     writeln!(out, "{verdict}beanring -b {} can start from it", dir.display())?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Kept keys, rules and schedules, as far as there are any.
@@ -140,12 +114,12 @@ pub(crate) fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result
 #[derive(Debug, thiserror::Error)]
 #[error("the next start discards {}: normal after a crash, and needs nothing; after a clean stop it is damage: restore a \
     backup", Places(.0))]
-struct Discards(Vec<Discarded>);
+struct Discards(Vec<Extent>);
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Salvaged { jobs, lost, damage, hole } = offline::salvage(dir, new_dir, now)?;
     for damage in &damage {
-        writeln!(out, "{}", Line(damage))?;
+        writeln!(out, "{damage}")?;
     }
     let ranges: Vec<String> = lost
         .iter()
@@ -172,17 +146,17 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
 }
 
-fn backup(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+fn backup(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let BackedUp { jobs, segments, attempts, hole } = offline::backup(dir, new_dir, now)?;
     write_hole(hole, out)?;
     let (jobs, segments) = (Count(jobs as u64, "job"), Count(segments as u64, "segment"));
     let attempts = Count(attempts.into(), "attempt");
     let dir = new_dir.display();
     writeln!(out, "{jobs} in {segments} copied to {dir} in {attempts}; beanring -b {dir} can start from it")?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Exported { jobs, largest_bytes, discarded, left_out } = offline::export(dir, new_dir, now)?;
     if !discarded.is_empty() {
         writeln!(
@@ -206,35 +180,5 @@ fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result
         write!(out, " -z {largest_bytes} (with a smaller -z it drops jobs, also small ones)")?;
     }
     writeln!(out)?;
-    Ok(())
-}
-
-/// The line of output for one damage.
-struct Line<'a>(&'a Damage);
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Damage::Short { file, bytes } => {
-                write!(f, "{file}:{bytes}: the file ends here, within its header")
-            }
-            Damage::Header { file } => write!(f, "{file}:0: checksum mismatch in the header"),
-            Damage::Records { file, offset, bytes, were_durable: true } => {
-                let bytes = Count(*bytes, "byte");
-                write!(f, "{file}:{offset}: checksum mismatch, {bytes} of records are damaged")
-            }
-            Damage::Records { file, offset, bytes, were_durable: false } => {
-                let bytes = Count(*bytes, "byte");
-                write!(
-                    f,
-                    "{file}:{offset}: {bytes} of records are damaged, or a torn write: no later record shows that they were synced"
-                )
-            }
-            Damage::Missing { file } => write!(f, "{file}: the file is missing"),
-            Damage::OtherLog { file, log_id, expected } => write!(
-                f,
-                "{file}: the file belongs to another job log, with the id {log_id:016x}; this one has {expected:016x}"
-            ),
-        }
-    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -73,10 +73,11 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     if names.is_empty() && !has_begun {
         return Ok(());
     }
-    if has_begun && names.is_empty() {
-        refuse_segments_alone(directory)?;
-    }
     if has_begun {
+        // An import that has begun leaves its binlog. Segments without one are no part of it.
+        if names.is_empty() && has_segments(directory.path())? {
+            return Err(ImportError::NoBinlog);
+        }
         warn!("an earlier import of beanstalkd's binlog was interrupted; it starts again");
         remove_segments(directory)?;
     } else {
@@ -124,8 +125,12 @@ pub fn check(path: &Path) -> Result<(), ImportError> {
 }
 
 fn refuse_two_logs(path: &Path, names: &[String]) -> Result<(), ImportError> {
+    if has_segments(path)? { Err(ImportError::TwoLogs(names[0].clone())) } else { Ok(()) }
+}
+
+fn has_segments(path: &Path) -> Result<bool, ImportError> {
     let segments = segments_in(path).map_err(|error| io_error("the directory", error))?;
-    if segments.is_empty() { Ok(()) } else { Err(ImportError::TwoLogs(names[0].clone())) }
+    Ok(!segments.is_empty())
 }
 
 fn needed_bytes(job: &Imported) -> u64 {
@@ -169,7 +174,10 @@ fn write(jobs: &[Imported], files: &mut [Binlog], fresh: &mut Fresh<'_>) -> Resu
 
 /// Renames the imported files.
 fn finish(directory: &Directory) -> Result<(), ImportError> {
-    let list = read_list(&directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
+    let mut list = String::new();
+    let read = plain_file::open_to_read(&directory.file(IMPORT_DONE))
+        .and_then(|file| file.take(LIST_BYTES_MAX).read_to_string(&mut list));
+    read.map_err(|error| io_error(IMPORT_DONE, error))?;
     // A line of another origin could name any file of the machine.
     if list.lines().any(|name| binlog_number(name).is_none()) {
         return Err(ImportError::ForeignList);
@@ -186,21 +194,8 @@ fn finish(directory: &Directory) -> Result<(), ImportError> {
     sync(directory)
 }
 
-/// Reads a list of files, up to a size that no list has.
-fn read_list(path: &Path) -> io::Result<String> {
-    let mut list = String::new();
-    plain_file::open_to_read(path)?.take(LIST_BYTES_MAX).read_to_string(&mut list)?;
-    Ok(list)
-}
-
 fn imported_name(name: &str) -> String {
     format!("{name}.imported")
-}
-
-/// An import that has begun leaves its binlog. Segments without one are no part of it.
-fn refuse_segments_alone(directory: &Directory) -> Result<(), ImportError> {
-    let segments = directory.segments().map_err(|error| io_error("the directory", error))?;
-    if segments.is_empty() { Ok(()) } else { Err(ImportError::NoBinlog) }
 }
 
 fn remove_segments(directory: &Directory) -> Result<(), ImportError> {

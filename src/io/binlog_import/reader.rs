@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -134,11 +133,11 @@ impl Binlog {
         let Some(version) = Version::from_number(code) else {
             let name = self.name.clone();
             // The number of a foreign file is its content, which may be a secret.
-            let is_number = code <= VERSION_MAX;
-            return Err(if is_number {
-                BinlogError::Version(name, code)
-            } else {
+            let is_foreign = code > VERSION_MAX;
+            return Err(if is_foreign {
                 BinlogError::Foreign(name)
+            } else {
+                BinlogError::Version(name, code)
             });
         };
         let mut offset = VERSION_BYTES as u64;
@@ -150,9 +149,8 @@ impl Binlog {
                 }
                 Err(tear) => tear,
             };
-            let is_torn = tear.explains(self.end - offset, is_last)
-                && !self.has_record_behind(version, offset, history)?;
-            if !is_torn {
+            let may_be_torn = tear.explains(self.end - offset, is_last);
+            if !may_be_torn || self.has_record_behind(version, offset, history)? {
                 return Err(self.damaged(offset));
             }
             warn!(
@@ -287,33 +285,25 @@ impl Tear {
 /// space.
 fn content_end(file: &File, bytes: u64) -> io::Result<u64> {
     let mut window = vec![0; WINDOW_BYTES];
-    for data in data(file, bytes)?.into_iter().rev() {
-        let mut end = data.end;
-        while end > data.start {
+    let (mut content_end, mut at) = (0, 0);
+    while at < bytes
+        && let Some(begin) = next_data(file, at)
+    {
+        let hole = lseek(file, begin as i64, Whence::SeekHole).map_or(bytes, |hole| bytes.min(hole as u64));
+        let mut end = hole;
+        while end > begin {
             refuse_to_go_on()?;
-            let begin = end.saturating_sub(WINDOW_BYTES as u64).max(data.start);
-            let count = read_up_to(file, begin, &mut window[..(end - begin) as usize])?;
-            if let Some(at) = window[..count].iter().rposition(|&byte| byte != 0) {
-                return Ok(begin + at as u64 + 1);
+            let from = end.saturating_sub(WINDOW_BYTES as u64).max(begin);
+            let count = read_up_to(file, from, &mut window[..(end - from) as usize])?;
+            if let Some(last) = window[..count].iter().rposition(|&byte| byte != 0) {
+                content_end = from + last as u64 + 1;
+                break;
             }
-            end = begin;
+            end = from;
         }
+        at = hole.max(begin + 1);
     }
-    Ok(0)
-}
-
-/// Returns the parts of a file that are no holes, in order.
-fn data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at < bytes {
-        refuse_to_go_on()?;
-        let Some(begin) = next_data(file, at) else { break };
-        let end = lseek(file, begin as i64, Whence::SeekHole).map_or(bytes, |end| (end as u64).min(bytes));
-        found.push(begin..end);
-        at = end.max(begin + 1);
-    }
-    Ok(found)
+    Ok(content_end)
 }
 
 // docs/RUNBOOK.md lists these messages.

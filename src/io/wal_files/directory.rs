@@ -1,7 +1,7 @@
 //! The directory of a job log: its lock, its segments, and how files are created.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -35,7 +35,6 @@ pub struct Directory {
     handle: File,
     /// Whether new segments are filled with zeros: a durable write to a block that was written before is faster.
     prewrites: bool,
-    overwrites: Overwrites,
     is_cancelled: AtomicBool,
     /// Whether signals to stop are pending until a long operation looks for them.
     is_starting: AtomicBool,
@@ -71,6 +70,9 @@ const INTERRUPTED_PAUSE: Duration = Duration::from_millis(10);
 pub const IMPORT_BEGUN: &str = "import.begun";
 pub const IMPORT_DONE: &str = "import.done";
 
+/// How the names of the files of a binlog begin.
+const BINLOG: &str = "binlog.";
+
 /// A directory that an empty file system may have.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -101,9 +103,8 @@ impl Directory {
         let handle = handle.map_err(unusable)?;
         refuse_foreign(path)?;
         let file = path.join(LOCK);
-        let identity = |found: Metadata| (found.dev(), found.ino());
-        let present = fs::symlink_metadata(&file).map(identity).ok();
-        let inherited = inherited.filter(|lock| lock.metadata().map(identity).ok() == present);
+        let present = fs::symlink_metadata(&file).map(identity_of).ok();
+        let inherited = inherited.filter(|lock| lock.metadata().map(identity_of).ok() == present);
         let lock = match inherited {
             Some(lock) => lock,
             None => {
@@ -115,9 +116,8 @@ impl Directory {
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
         in_flight::wait(path).map_err(unusable)?;
-        let overwrites = Overwrites::on(&handle);
         let (is_cancelled, is_starting) = (AtomicBool::new(false), AtomicBool::new(true));
-        Ok(Self { path: path.to_owned(), handle, prewrites, overwrites, is_cancelled, is_starting, lock })
+        Ok(Self { path: path.to_owned(), handle, prewrites, is_cancelled, is_starting, lock })
     }
 
     /// Returns the locked file. The directory stays locked while any process has it open.
@@ -142,11 +142,12 @@ impl Directory {
         check(path, both | AccessFlags::X_OK)?;
         for entry in fs::read_dir(path).map_err(unusable)? {
             let entry = entry.map_err(unusable)?;
-            let name = entry.file_name();
-            if name == LOCK || is_log_file(&name.to_string_lossy()) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == LOCK || is_log_file(&name) {
                 let path = entry.path();
-                let is_plain =
-                    if is_opened(&name.to_string_lossy()) { plain_file::check(&path) } else { Ok(()) };
+                // A start opens no other file that begins like one of a binlog.
+                let is_opened = !name.starts_with(BINLOG) || binlog_number(&name).is_some();
+                let is_plain = if is_opened { plain_file::check(&path) } else { Ok(()) };
                 let is_plain = is_plain.map_err(|error| DirectoryError::new(&path, error));
                 match is_plain.and_then(|()| check(&path, both)) {
                     // A running server has removed the file since it was listed.
@@ -155,7 +156,7 @@ impl Directory {
                 }
             }
         }
-        Ok((directory.dev(), directory.ino()))
+        Ok(identity_of(directory))
     }
 
     /// Returns the device and inode of a directory that this user may not be able to read.
@@ -163,7 +164,7 @@ impl Directory {
     /// # Errors
     /// If the path cannot be resolved.
     pub fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
-        fs::metadata(path).map(|directory| (directory.dev(), directory.ino()))
+        fs::metadata(path).map(identity_of)
     }
 
     /// Returns the free space for this user on the disk of a directory, in bytes.
@@ -180,7 +181,7 @@ impl Directory {
     /// # Errors
     /// If they cannot be read.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
-        self.handle.metadata().map(|directory| (directory.dev(), directory.ino()))
+        self.handle.metadata().map(identity_of)
     }
 
     /// The path that it was opened with.
@@ -253,25 +254,6 @@ impl Directory {
         }
     }
 
-    /// Changes the size of a segment and allocates its space, durably. Content that fits stays.
-    ///
-    /// # Errors
-    /// If there is no space, or the disk reports an error.
-    pub fn resize_segment(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = plain_file::open(&self.file(&segment.to_string()), options.append(true), 0)?;
-        let before = file.metadata()?.len();
-        if before > bytes {
-            file.set_len(bytes)?;
-        }
-        match self.allocate(&file, bytes) {
-            Ok(()) => {}
-            Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes.saturating_sub(before))?,
-            Err(errno) => return Err(errno.into()),
-        }
-        file.sync_all()
-    }
-
     /// Changes which segments there are, durably.
     ///
     /// # Errors
@@ -279,32 +261,22 @@ impl Directory {
     pub fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
         self.refuse_cancelled()?;
         match arrangement {
-            Arrangement::Create { segment, bytes } => self.create(segment, bytes, self.prewrites)?,
-            Arrangement::Recycle { from, to } => {
-                fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
-                return self.sync().map_err(after_change);
-            }
-            Arrangement::Remove(segment) => {
-                fs::remove_file(self.file(&segment.to_string()))?;
-                return self.sync().map_err(after_change);
+            Arrangement::Create { segment, bytes } => {
+                self.create(segment, bytes, self.prewrites)?;
+                return self.sync();
             }
             Arrangement::MarkEnd(mark) => {
                 return if end_marks::write(&self.path, &mark)? { self.sync() } else { Ok(()) };
             }
+            Arrangement::Recycle { from, to } => {
+                fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
+            }
+            Arrangement::Remove(segment) => fs::remove_file(self.file(&segment.to_string()))?,
         }
-        self.sync()
+        self.sync().map_err(after_change)
     }
 
-    /// Creates a segment that is not filled with zeros, durably. Use it where a start waits for the segment.
-    ///
-    /// # Errors
-    /// If there is no space, or the disk reports an error.
-    pub fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        self.create(segment, bytes, false)?;
-        self.sync()
-    }
-
-    fn create(&self, segment: SegmentNumber, bytes: u64, prewrites: bool) -> io::Result<()> {
+    pub(super) fn create(&self, segment: SegmentNumber, bytes: u64, prewrites: bool) -> io::Result<()> {
         let path = self.file(&segment.to_string());
         self.create_at(&path, bytes, prewrites).inspect_err(|_| {
             // An incomplete file is created again when there is space.
@@ -315,7 +287,7 @@ impl Directory {
     fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
         let mut file = plain_file::create(path, 0o600)?;
         // To write zeros before gains nothing where the next write goes elsewhere.
-        let prewrites = self.overwrites.prepare(&file) && prewrites;
+        let prewrites = is_overwritten_in_place(&file) && prewrites;
         match self.allocate(&file, bytes) {
             Ok(()) if !prewrites || bytes > PREWRITTEN_BYTES_MAX => {}
             // Without fallocate(2), zeros allocate the space.
@@ -327,7 +299,7 @@ impl Directory {
 
     /// Allocates the space of a file. A signal, a debugger or the freezer (`docker pause`) interrupts the call, so it is
     /// repeated.
-    fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
+    pub(super) fn allocate(&self, file: &File, bytes: u64) -> Result<(), Errno> {
         loop {
             match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
                 Err(Errno::EINTR) if self.refuse_cancelled().is_ok() => thread::sleep(INTERRUPTED_PAUSE),
@@ -336,7 +308,7 @@ impl Directory {
         }
     }
 
-    fn write_zeros(&self, file: &mut File, bytes: u64) -> io::Result<()> {
+    pub(super) fn write_zeros(&self, file: &mut File, bytes: u64) -> io::Result<()> {
         let zeros = vec![0; 1 << 18];
         let mut left = bytes;
         while left > 0 {
@@ -349,6 +321,11 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+/// The device and inode.
+fn identity_of(found: Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 /// Out of space after a change must not have the change repeated.
@@ -379,20 +356,13 @@ pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) {
-            found.insert(number, segment_metadata(&entry)?.len());
+            // A link is refused: its own size would count as that of the segment, and renames and removals would affect it alone.
+            let metadata = entry.metadata()?;
+            FileRefusal::check_kind(&entry.path(), metadata.file_type())?;
+            found.insert(number, metadata.len());
         }
     }
     Ok(found)
-}
-
-/// Returns the metadata of a segment's file. A link with the name of a segment is refused: its own size would count as that
-/// of the segment, and renames and removals would affect the link alone.
-fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
-    let found = entry.metadata()?;
-    match FileRefusal::of_kind(&entry.path(), found.file_type()) {
-        Some(refusal) => Err(refusal.into()),
-        None => Ok(found),
-    }
 }
 
 /// Refuses a directory that has files, and none of a job log: it has another purpose.
@@ -413,20 +383,13 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
 
 /// Whether a file belongs to a job log, or to a binlog of beanstalkd and its import.
 fn is_log_file(name: &str) -> bool {
-    let is_of_import = name.starts_with("binlog.") || name == IMPORT_BEGUN || name == IMPORT_DONE;
+    let is_of_import = name.starts_with(BINLOG) || name == IMPORT_BEGUN || name == IMPORT_DONE;
     is_of_import || END_MARKS.contains(&name) || SegmentNumber::from_file_name(name).is_some()
-}
-
-/// Whether a start opens a file of this name.
-fn is_opened(name: &str) -> bool {
-    let is_of_start =
-        name == LOCK || name == IMPORT_BEGUN || name == IMPORT_DONE || END_MARKS.contains(&name);
-    is_of_start || binlog_number(name).is_some() || SegmentNumber::from_file_name(name).is_some()
 }
 
 /// Returns the number of a file of a binlog.
 pub fn binlog_number(name: &str) -> Option<u32> {
-    let number = name.strip_prefix("binlog.")?.parse().ok()?;
+    let number = name.strip_prefix(BINLOG)?.parse().ok()?;
     (name == format!("binlog.{number}")).then_some(number)
 }
 
@@ -459,37 +422,16 @@ fn unusable(error: &io::Error) -> String {
     }
 }
 
-/// How a file system writes to a block that was written before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Overwrites {
-    /// In its place.
-    InPlace,
-    /// In its place in files with the attribute `C` of chattr(1): btrfs.
-    InPlaceByAttribute,
-    /// In a new place.
-    Elsewhere,
-}
-
-impl Overwrites {
-    /// Returns what the file system of this file does. One that is not known here writes in place.
-    pub fn on(file: &File) -> Self {
-        const ZFS: FsType = FsType(0x2fc1_2fc1);
-        const BCACHEFS: FsType = FsType(0xca45_1a4e);
-        match fstatfs(file).map(|found| found.filesystem_type()) {
-            Ok(BTRFS_SUPER_MAGIC) => Self::InPlaceByAttribute,
-            Ok(ZFS | BCACHEFS) => Self::Elsewhere,
-            _ => Self::InPlace,
-        }
-    }
-
-    /// Has an empty file written in place where possible. Returns whether it is. The attribute is an improvement: a
-    /// file that cannot have it is as good as on any other file system that copies on write.
-    pub fn prepare(self, file: &File) -> bool {
-        match self {
-            Self::InPlace => true,
-            Self::InPlaceByAttribute => set_no_copy_on_write(file).is_ok(),
-            Self::Elsewhere => false,
-        }
+/// Has an empty file written in place where possible. Returns whether the file system writes to a block in its place that was written
+/// before. One that is not known here does. btrfs does in files with the attribute `C` of chattr(1). The attribute is an improvement: a
+/// file that cannot have it is as good as on any other file system that copies on write.
+fn is_overwritten_in_place(file: &File) -> bool {
+    const ZFS: FsType = FsType(0x2fc1_2fc1);
+    const BCACHEFS: FsType = FsType(0xca45_1a4e);
+    match fstatfs(file).map(|found| found.filesystem_type()) {
+        Ok(BTRFS_SUPER_MAGIC) => set_no_copy_on_write(file).is_ok(),
+        Ok(ZFS | BCACHEFS) => false,
+        _ => true,
     }
 }
 

@@ -54,8 +54,9 @@ impl<'a> Fresh<'a> {
         if self.header.offset(self.end) + bytes > self.segment_bytes {
             self.begin_next_segment()?;
         }
-        let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: self.header.first };
-        record.encode(&stamp, &mut self.batch);
+        // Everything before a closing record is on disk.
+        let durable = if matches!(record, Record::Closed) { self.end } else { self.header.first };
+        record.encode(&Stamp { seed: self.header.seed(), at: self.end, durable }, &mut self.batch);
         self.end.0 += bytes;
         if self.batch.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
@@ -64,16 +65,11 @@ impl<'a> Fresh<'a> {
     pub fn finish(mut self) -> io::Result<()> {
         self.write()?;
         self.file.sync_all()?;
-        if self.header.offset(self.end) + Record::Closed.bytes() as u64 > self.segment_bytes {
-            self.begin_next_segment()?;
-        }
-        let stamp = Stamp { seed: self.header.seed(), at: self.end, durable: self.end };
-        Record::Closed.encode(&stamp, &mut self.batch);
+        self.append(&Record::Closed)?;
         self.write()?;
         self.file.sync_all()?;
-        let end = Lsn(self.end.0 + Record::Closed.bytes() as u64);
-        let &Header { log_id, number: segment, .. } = &self.header;
-        self.directory.arrange(Arrangement::MarkEnd(EndMark { log_id, segment, end }))
+        let Header { log_id, number: segment, .. } = self.header;
+        self.directory.arrange(Arrangement::MarkEnd(EndMark { log_id, segment, end: self.end }))
     }
 
     fn begin_next_segment(&mut self) -> io::Result<()> {

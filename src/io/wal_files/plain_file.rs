@@ -2,7 +2,6 @@
 //! nothing writes to, or to a device, so only regular files of the directory itself are opened.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
@@ -16,18 +15,19 @@ use nix::libc;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Why a file is not opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileRefusal {
-    name: String,
-    fault: Fault,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    Link,
-    NotRegular(&'static str),
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum FileRefusal {
+    #[error("{0} is a symbolic link; replace it by the file itself, or remove it")]
+    Link(String),
+    #[error("{0} is a {1} and not a regular file; move it out of the directory")]
+    NotRegular(String, &'static str),
     /// Another user may have made this name for a file of somebody else: link(2) needs no right to read it.
-    OtherNames,
+    #[error(
+        "{0} has another name (a hard link), and another user may have made one of them; replace it by a copy, or remove it"
+    )]
+    OtherNames(String),
 }
 
 /// Opens a file with further flags of open(2). The kernel neither follows a link nor waits for a peer.
@@ -83,47 +83,45 @@ pub fn exists(path: &Path) -> bool {
 /// Refuses what is no regular file; a file that does not exist may be created.
 fn refuse_kind(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(found) => {
-            FileRefusal::of_kind(path, found.file_type()).map_or(Ok(()), |refusal| Err(refusal.into()))
-        }
+        Ok(found) => FileRefusal::check_kind(path, found.file_type()),
         Err(_) => Ok(()),
     }
 }
 
 fn refuse(path: &Path, found: &Metadata) -> io::Result<()> {
-    if let Some(refusal) = FileRefusal::of_kind(path, found.file_type()) {
-        return Err(refusal.into());
-    }
+    FileRefusal::check_kind(path, found.file_type())?;
     if found.nlink() > 1 {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = fs::metadata(parent.unwrap_or(Path::new(".")))?;
         // The only user who can make names here owns the file.
         let is_of_owner = found.uid() == directory.uid() && directory.mode() & OTHERS_WRITE == 0;
         if !is_of_owner {
-            return Err(FileRefusal::new(path, Fault::OtherNames).into());
+            return Err(FileRefusal::OtherNames(name_of(path)).into());
         }
     }
     Ok(())
 }
 
-impl FileRefusal {
-    fn new(path: &Path, fault: Fault) -> Self {
-        let name =
-            path.file_name().map(OsStr::to_string_lossy).unwrap_or_default().escape_debug().to_string();
-        Self { name, fault }
-    }
+/// The name of a file as messages show it.
+fn name_of(path: &Path) -> String {
+    path.file_name().map(OsStr::to_string_lossy).unwrap_or_default().escape_debug().to_string()
+}
 
-    /// Returns why a file of this kind is refused; none for a regular file.
-    pub fn of_kind(path: &Path, kind: FileType) -> Option<Self> {
-        let fault = match kind {
-            kind if kind.is_file() => return None,
-            kind if kind.is_symlink() => Fault::Link,
-            kind if kind.is_dir() => Fault::NotRegular("directory"),
-            kind if kind.is_fifo() => Fault::NotRegular("FIFO"),
-            kind if kind.is_socket() => Fault::NotRegular("socket"),
-            _ => Fault::NotRegular("device"),
-        };
-        Some(Self::new(path, fault))
+impl FileRefusal {
+    /// Refuses a file that is of another kind than a regular one.
+    pub fn check_kind(path: &Path, kind: FileType) -> io::Result<()> {
+        if kind.is_file() {
+            return Ok(());
+        }
+        let name = name_of(path);
+        Err(match kind {
+            kind if kind.is_symlink() => Self::Link(name),
+            kind if kind.is_dir() => Self::NotRegular(name, "directory"),
+            kind if kind.is_fifo() => Self::NotRegular(name, "FIFO"),
+            kind if kind.is_socket() => Self::NotRegular(name, "socket"),
+            _ => Self::NotRegular(name, "device"),
+        }
+        .into())
     }
 
     /// Returns the refusal that an error stands for.
@@ -137,28 +135,6 @@ impl From<FileRefusal> for io::Error {
         Self::other(refusal)
     }
 }
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for FileRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, fault } = self;
-        match fault {
-            Fault::Link => {
-                write!(f, "{name} is a symbolic link; replace it by the file itself, or remove it")
-            }
-            Fault::NotRegular(kind) => {
-                write!(f, "{name} is a {kind} and not a regular file; move it out of the directory")
-            }
-            Fault::OtherNames => write!(
-                f,
-                "{name} has another name (a hard link), and another user may have made one of them; replace it by a copy, or \
-                 remove it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FileRefusal {}
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! the tests.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -114,7 +114,18 @@ impl Storage for Directory {
     }
 
     fn resize(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        self.resize_segment(segment, bytes)
+        let mut options = OpenOptions::new();
+        let mut file = plain_file::open(&self.file(&segment.to_string()), options.append(true), 0)?;
+        let before = file.metadata()?.len();
+        if before > bytes {
+            file.set_len(bytes)?;
+        }
+        match self.allocate(&file, bytes) {
+            Ok(()) => {}
+            Err(Errno::EOPNOTSUPP) => self.write_zeros(&mut file, bytes.saturating_sub(before))?,
+            Err(errno) => return Err(errno.into()),
+        }
+        file.sync_all()
     }
 
     fn rename(&self, from: SegmentNumber, to: SegmentNumber) -> io::Result<()> {
@@ -126,7 +137,8 @@ impl Storage for Directory {
     }
 
     fn create_unwritten(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        Self::create_unwritten(self, segment, bytes)
+        self.create(segment, bytes, false)?;
+        self.sync()
     }
 
     fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {

@@ -112,41 +112,40 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_way_that_becomes_slow_is_left_within_a_few_writes() {
+    /// Returns the share of writes by the ring in thousandths, where both ways were used before.
+    fn by_ring_after(mut ways: Ways, writes: u64, duration: impl Fn(Way, u64) -> u64) -> u64 {
+        run(&mut ways, writes, duration).0[0] * 1000 / writes
+    }
+
+    /// After writes with these durations by ring and thread.
+    fn used(ring: u64, thread: u64) -> Ways {
         let mut ways = Ways::default();
-        run(&mut ways, 1000, by(100, 120));
-        let (counts, _) = run(&mut ways, 1000, by(4000, 120));
-        assert!(counts[0] < 10, "{counts:?}");
+        run(&mut ways, 1000, by(ring, thread));
+        ways
     }
 
     #[test]
-    fn a_way_that_becomes_fast_again_is_found() {
-        let mut ways = Ways::default();
-        run(&mut ways, 1000, by(4000, 120));
-        let (counts, _) = run(&mut ways, 10_000, by(90, 120));
-        assert!(counts[0] > 6_000, "{counts:?}");
+    fn a_way_that_becomes_slow_is_left_and_one_that_becomes_fast_is_found() {
+        assert!(by_ring_after(used(100, 120), 1000, by(4000, 120)) < 10);
+        assert!(by_ring_after(used(4000, 120), 10_000, by(90, 120)) > 600);
     }
 
     #[test]
     fn writes_that_fail_teach_nothing() {
-        let mut ways = Ways::default();
-        run(&mut ways, 1000, by(100, 120));
+        let mut ways = used(100, 120);
         let mut now = Time::from_nanos(2_000_000_000);
         for _ in 0..1000 {
             let way = ways.begin(now);
             now = now + Span::from_nanos(if way == Way::Ring { 1000 } else { 10 });
             ways.end(now, false);
         }
-        let (counts, _) = run(&mut ways, 100, by(100, 120));
-        assert!(counts[0] > 90, "{counts:?}");
+        assert!(by_ring_after(ways, 100, by(100, 120)) > 900);
     }
 
     #[test]
     fn one_long_write_does_not_end_the_trials() {
         let mut ways = Ways::default();
         run(&mut ways, 1000, |way, number| if (way, number) == (Way::Ring, 0) { 10_000_000 } else { 100 });
-        let (counts, _) = run(&mut ways, 10_000, by(90, 120));
-        assert!(counts[0] > 4_000, "{counts:?}");
+        assert!(by_ring_after(ways, 10_000, by(90, 120)) > 400);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, MILLIS_MASK, Reader, STATE_MASK, state_word};
 use super::schedules::{PROGRESS_BYTES, push_progress, read_progress};
-use super::{ALIGN_BYTES, FRAME_BYTES, ProgressRecord, Record, framed_bytes};
+use super::{ALIGN_BYTES, FRAME_BYTES, ProgressRecord, Record, fixed_bytes, framed_bytes};
 use crate::queue::{Engine, Job, PersistedState};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
@@ -61,18 +61,10 @@ impl<'a> JobRecord<'a> {
         Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, body }
     }
 
-    const fn fixed_bytes(&self) -> usize {
-        match self.kind() {
-            PLAIN_JOB => JOB_BYTES,
-            TAGGED_JOB => TAGGED_JOB_BYTES,
-            _ => NOTED_JOB_BYTES,
-        }
-    }
-
     /// The size of its record without the frame.
     pub(super) fn payload_bytes(&self) -> usize {
         let texts = self.tube.as_bytes().len() + self.tags.as_bytes().len() + self.body.len();
-        self.fixed_bytes() + texts + self.notes.logged_bytes()
+        fixed_bytes(self.kind()) + texts + self.notes.logged_bytes()
     }
 
     /// The fixed fields that jobs of every kind have.
@@ -116,9 +108,8 @@ impl<'a> JobRecord<'a> {
         out.push(self.tube.as_bytes());
         out.push(self.tags.as_bytes());
         for note in self.notes.iter() {
-            let mut fixed = Fields::<NOTE_FIELDS_BYTES>::default();
-            fixed.u64(note.at.as_nanos()).u32(note.text.len() as u32);
-            out.push(&fixed.bytes);
+            let (at, bytes) = (note.at.as_nanos(), note.text.len() as u32);
+            out.push(&Fields::<NOTE_FIELDS_BYTES>::default().u64(at).u32(bytes).bytes);
             out.push(note.text);
         }
         out.push(self.body);

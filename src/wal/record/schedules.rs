@@ -23,11 +23,6 @@ const MISSED_MASK: u32 = 3;
 const OVERLAPS: u32 = 1 << 22;
 const IS_CONFIGURED: u32 = 1 << 23;
 
-/// The size of the record of a schedule without its frame.
-pub(super) fn schedule_payload_bytes(schedule: &LoggedSchedule<'_>) -> usize {
-    SCHEDULE_BYTES + schedule.texts_bytes()
-}
-
 /// Appends how far a schedule is, without its name.
 pub(super) fn push_progress(ProgressRecord { schedule, progress }: &ProgressRecord<'_>, out: &mut Batch) {
     let mut fixed = Fields::<PROGRESS_BYTES>::default();

@@ -12,7 +12,6 @@
 //! be about records that compaction has copied to a segment that is not listed as one with records. For the same reason
 //! a segment must still have its first block after it was copied.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
@@ -22,18 +21,20 @@ use std::time::Duration;
 
 #[cfg(feature = "replicate")]
 use super::make_empty_anywhere;
-use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of, write_log};
+use super::{
+    Bodies, Content, Extent, Hole, Offline, Places, Start, ToolError, make_empty, open_new, parent_of,
+    write_log,
+};
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
 #[cfg(feature = "replicate")]
 use crate::io::wal_files::directory::{DirectoryError, lock_to_read};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
-use crate::io::wal_files::storage::{Segments, read_up_to};
+use crate::io::wal_files::storage::{Segments, Storage, read_up_to};
 use crate::io::wal_files::{Access, RecoveryError, plain_file};
-use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault, may_be_recycled};
-use crate::wal::{Arrangement, EndMark, Recovered, SegmentNumber};
+use crate::wal::segment::{HEADER_BYTES, Header, may_be_recycled};
+use crate::wal::{Arrangement, EndMark, SegmentNumber};
 
 /// Attempts before the backup fails.
 const ATTEMPTS_MAX: u32 = 200;
@@ -74,15 +75,20 @@ pub struct BackedUp {
 }
 
 /// Why an attempt gives no copy.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// Another attempt would end in the same way.
+    #[error("{0}")]
     Final(ToolError),
     /// The server has changed the segments.
+    #[error("{0}")]
     Moved(String),
     /// A server would not start from the copy.
+    #[error("{0}")]
     Refused(RecoveryError),
     /// A server would start from the copy without these bytes.
-    Discards(Vec<Discarded>),
+    #[error("a start would discard {}", Places(.0))]
+    Discards(Vec<Extent>),
 }
 
 /// Copies the job log in `from` to `to`.
@@ -132,7 +138,8 @@ fn refuse_other(from: &Path) -> Result<(), ToolError> {
 }
 
 /// What an attempt copies.
-struct Plan {
+struct Plan<'a> {
+    from: &'a Path,
     /// Segments with records, oldest first.
     segments: Vec<Planned>,
     /// Segments without records, with their first blocks: one may announce that an older segment is not needed.
@@ -151,37 +158,13 @@ struct Planned {
     copied: u64,
     /// Its first block.
     block: Vec<u8>,
-    source: Source,
+    /// It is opened when its turn comes, if too many are open.
+    file: Option<File>,
 }
 
-/// A segment to copy.
-enum Source {
-    Open(File),
-    /// It is opened when its turn comes.
-    At(PathBuf),
-}
-
-/// What the first block of a segment says.
-enum Content {
-    Records(Header),
-    Nothing,
-    Damaged,
-}
-
-impl Content {
-    fn of(number: SegmentNumber, block: &[u8]) -> Self {
-        match Header::decode(block) {
-            Ok(header) if header.number == number => Self::Records(header),
-            Ok(_) => Self::Nothing,
-            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => Self::Nothing,
-            Err(_) => Self::Damaged,
-        }
-    }
-}
-
-impl Plan {
+impl<'a> Plan<'a> {
     /// Lists the segments, and decides how much of each is copied.
-    fn of(from: &Path) -> Result<Self, Failure> {
+    fn of(from: &'a Path) -> Result<Self, Failure> {
         if plain_file::exists(&from.join(IMPORT_BEGUN)) {
             return Err(Failure::Final(ToolError::Importing(from.to_owned())));
         }
@@ -193,37 +176,33 @@ impl Plan {
         let mut headers = Vec::new();
         let mut is_regular = true;
         for (&number, &bytes) in &files {
-            let failed = |error| Failure::of_source(&from.join(number.to_string()), error);
+            let failed = |error| Failure::of_segment(from, number, error);
             let file = from.open(number).map_err(failed)?;
             let block = first_block(&file).map_err(failed)?;
-            match Content::of(number, &block) {
-                Content::Records(header) => {
+            match Header::decode(&block) {
+                Ok(header) if header.number == number => {
                     is_regular &= unused.is_empty();
                     headers.push(header);
                 }
-                Content::Nothing => unused.push((number, block.clone())),
-                Content::Damaged => is_regular = false,
+                Err(_) if block.iter().any(|&byte| byte != 0) => is_regular = false,
+                _ => unused.push((number, block.clone())),
             }
-            let source = if segments.len() < OPEN_MAX {
-                Source::Open(file)
-            } else {
-                Source::At(from.join(number.to_string()))
-            };
-            segments.push(Planned { number, bytes, copied: bytes, block, source });
+            let file = Some(file).filter(|_| segments.len() < OPEN_MAX);
+            segments.push(Planned { number, bytes, copied: bytes, block, file });
         }
         is_regular &= headers.windows(2).all(|pair| pair[0].log_id == pair[1].log_id);
         let Some(active) = headers.last().filter(|_| is_regular) else {
             // Whatever is wrong with it, the check of the copy finds the same.
             unchanged(from, &segments)?;
             let active = headers.last().map(|header| header.number);
-            return Ok(Self { segments, unused: Vec::new(), active, mark });
+            return Ok(Self { from, segments, unused: Vec::new(), active, mark });
         };
         if let Some((file, mark)) = marks.foreign(active.log_id) {
             return Err(Failure::Refused(RecoveryError::other_log(file, mark.log_id, active.log_id)));
         }
         let (first, last) = (active.oldest, active.number);
         let end = segments.iter_mut().find(|segment| segment.number == last).expect("it is listed");
-        let failed = |error| Failure::of_source(&from.join(last.to_string()), error);
+        let failed = |error| Failure::of_segment(from, last, error);
         let file = from.open(last).map_err(failed)?;
         if let Some(records_end) = records_end(&file, end.bytes, *active).map_err(failed)? {
             // mutant backup-without-its-active-segment: records_end => records_end.min(HEADER_BYTES)
@@ -231,7 +210,7 @@ impl Plan {
         }
         unchanged(from, &segments)?;
         segments.retain(|segment| (first..=last).contains(&segment.number));
-        Ok(Self { segments, unused, active: Some(last), mark })
+        Ok(Self { from, segments, unused, active: Some(last), mark })
     }
 
     /// Copies and checks.
@@ -239,14 +218,15 @@ impl Plan {
         let copy = target.begin_copy().map_err(|error| Failure::Final(target.unwritable(error)))?;
         let directory = open_new(&copy).map_err(Failure::Final)?;
         let mut piece = vec![0; PIECE_BYTES];
-        for Planned { number, bytes, copied, block, source } in self.segments {
-            let source = source.open()?;
+        for Planned { number, bytes, copied, block, file } in self.segments {
+            let source = file.map_or_else(|| self.from.open(number), Ok);
+            let source = source.map_err(|error| Failure::of_segment(self.from, number, error))?;
+            let failed = |error| Failure::of_source(Path::new(&number.to_string()), error);
             let to = create(&directory, number, bytes).map_err(|error| target.full(error))?;
             let mut at = 0;
             while at < copied {
                 let wanted = (copied - at).min(PIECE_BYTES as u64) as usize;
-                let count = read_up_to(&source, at, &mut piece[..wanted])
-                    .map_err(|error| Failure::of_source(Path::new(&number.to_string()), error))?;
+                let count = read_up_to(&source, at, &mut piece[..wanted]).map_err(failed)?;
                 if count == 0 {
                     return Err(Failure::Moved(format!("{number} became shorter during the copy")));
                 }
@@ -254,8 +234,7 @@ impl Plan {
                 at += count as u64;
             }
             to.sync_all().map_err(|error| target.full(error))?;
-            let again = first_block(&source);
-            if again.map_err(|error| Failure::of_source(Path::new(&number.to_string()), error))? != block {
+            if first_block(&source).map_err(failed)? != block {
                 return Err(Failure::changed(number));
             }
         }
@@ -271,17 +250,6 @@ impl Plan {
     }
 }
 
-impl Source {
-    fn open(self) -> Result<File, Failure> {
-        match self {
-            Self::Open(file) => Ok(file),
-            Self::At(path) => {
-                plain_file::open_to_read(&path).map_err(|error| Failure::of_source(&path, error))
-            }
-        }
-    }
-}
-
 fn first_block(segment: &File) -> io::Result<Vec<u8>> {
     let mut block = vec![0; HEADER_BYTES as usize];
     let count = read_up_to(segment, 0, &mut block)?;
@@ -293,7 +261,7 @@ fn first_block(segment: &File) -> io::Result<Vec<u8>> {
 fn unchanged(from: &Path, segments: &[Planned]) -> Result<(), Failure> {
     for &Planned { number, ref block, .. } in segments {
         let again = from.open(number).and_then(|file| first_block(&file));
-        if again.map_err(|error| Failure::of_source(&from.join(number.to_string()), error))? != *block {
+        if again.map_err(|error| Failure::of_segment(from, number, error))? != *block {
             return Err(Failure::changed(number));
         }
     }
@@ -314,7 +282,7 @@ fn records_end(file: &File, bytes: u64, header: Header) -> io::Result<Option<u64
     while found.next_record()?.is_some() {}
     let end = found.end();
     while found.next_beyond()?.is_some() {}
-    let beyond = if may_be_recycled(header.oldest) { found.traces_end() } else { found.nonzero_end() };
+    let beyond = if may_be_recycled(header.oldest) { found.traces_end } else { found.nonzero_end };
     if beyond <= header.offset(end) {
         return Ok(Some(header.offset(end)));
     }
@@ -340,13 +308,13 @@ impl Found {
     /// Checks a copy.
     pub(super) fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
         let log = Offline::open(copy).map_err(Failure::Final)?;
-        let Start { engine, discarded, hole, refusal, .. } = match log.recover_without_bodies(now) {
-            Err(ToolError::Log(RecoveryError::Memory)) => {
-                return Err(Failure::Final(ToolError::Log(RecoveryError::Memory)));
-            }
-            Err(ToolError::Log(error)) => return Err(Failure::Refused(error)),
-            Err(error) => return Err(Failure::Final(error)),
+        // A server that runs beside this may need the memory of the bodies.
+        let Start { engine, discarded, hole, refusal, .. } = match log.recover(now, Bodies::Empty) {
             Ok(start) => start,
+            Err(ToolError::Log(error)) if !matches!(error, RecoveryError::Memory) => {
+                return Err(Failure::Refused(error));
+            }
+            Err(error) => return Err(Failure::Final(error)),
         };
         if let Some(error) = refusal {
             return Err(Failure::Refused(error));
@@ -404,15 +372,9 @@ impl Target {
 
     /// Writes everything in the queue as a new job log. It is checked there before it gets its name, so a server starts from all of it or
     /// refuses it.
-    pub(super) fn write(
-        self,
-        engine: &Engine,
-        recovered: &Recovered,
-        segment_bytes: u64,
-        now: Time,
-    ) -> Result<(), ToolError> {
+    pub(super) fn write(self, content: &Content, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
         let copy = self.begin_copy().map_err(|error| self.unwritable(error))?;
-        write_log(engine, recovered, &copy, segment_bytes, now).map_err(|error| match error {
+        write_log(content, &copy, segment_bytes, now).map_err(|error| match error {
             ToolError::Unwritable(_, error) => self.unwritable(error),
             error => error,
         })?;
@@ -479,6 +441,10 @@ impl Failure {
         Self::Moved(format!("{number} was begun or reused during the copy"))
     }
 
+    fn of_segment(from: &Path, number: SegmentNumber, error: io::Error) -> Self {
+        Self::of_source(&from.join(number.to_string()), error)
+    }
+
     /// A file that is gone was there when it was listed.
     fn of_source(path: &Path, error: io::Error) -> Self {
         if error.kind() == ErrorKind::NotFound {
@@ -486,17 +452,6 @@ impl Failure {
             Self::Moved(format!("{name} was removed or renamed during the copy"))
         } else {
             Self::Final(ToolError::Unusable(path.to_owned(), error))
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Final(error) => error.fmt(f),
-            Self::Moved(why) => f.write_str(why),
-            Self::Refused(error) => error.fmt(f),
-            Self::Discards(places) => write!(f, "a start would discard {}", super::Places(places)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
-use super::{Discarded, Extensions, Hole, Offline, Start, ToolError};
+use super::{Bodies, Extensions, Extent, Hole, Offline, Start, ToolError};
 use crate::io::wal_files::{MarkFault, RecoveryError, Unrecorded};
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
@@ -19,7 +19,7 @@ pub struct Verdict {
     /// Why a server does not start from it, if it does not.
     pub refusal: Option<RecoveryError>,
     /// What a start discards.
-    pub discarded: Vec<Discarded>,
+    pub discarded: Vec<Extent>,
     /// Bytes that a start rewrites first, since nothing proves that they are on disk. None if the job log was closed.
     pub unproven_bytes: u64,
     /// Where files may be missing. A healthy job log may look the same.
@@ -43,23 +43,24 @@ pub struct Verdict {
 /// If the job log cannot be read, or a server does not start from it for another reason than damage.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
-    let (strict, discarded, unproven_bytes, hole, mark_fault, refusal) = match log.recover(now) {
-        Ok(Start { engine, discarded, unproven_bytes, hole, mark_fault, refusal, .. }) => {
-            (Some(engine), discarded, unproven_bytes, hole, mark_fault, refusal)
-        }
-        Err(ToolError::Log(
-            refusal @ (RecoveryError::Damaged { .. }
-            | RecoveryError::Truncated { .. }
-            | RecoveryError::Missing(_)
-            | RecoveryError::EndMissing(_)
-            | RecoveryError::Misnamed { .. }
-            | RecoveryError::OtherLog { .. }),
-        )) => (None, Vec::new(), 0, None, None, Some(refusal)),
-        Err(error) => return Err(error),
-    };
-    let Remains { engine, damage, segments, records, recovered, .. } = gather(&log, now)?;
+    let (strict, discarded, unproven_bytes, hole, mark_fault, refusal) =
+        match log.recover(now, Bodies::Restored) {
+            Ok(Start { engine, discarded, unproven_bytes, hole, mark_fault, refusal, .. }) => {
+                (Some(engine), discarded, unproven_bytes, hole, mark_fault, refusal)
+            }
+            Err(ToolError::Log(
+                refusal @ (RecoveryError::Damaged { .. }
+                | RecoveryError::Truncated { .. }
+                | RecoveryError::Missing(_)
+                | RecoveryError::EndMissing(_)
+                | RecoveryError::Misnamed { .. }
+                | RecoveryError::OtherLog { .. }),
+            )) => (None, Vec::new(), 0, None, None, Some(refusal)),
+            Err(error) => return Err(error),
+        };
+    let Remains { content, damage, segments, records, .. } = gather(&log, now)?;
     let started = strict.as_ref().filter(|_| refusal.is_none());
-    let engine = started.unwrap_or(&engine);
+    let engine = started.unwrap_or(&content.engine);
     let (tubes, extensions) = (tubes(engine), Extensions::of(engine));
     Ok(Verdict {
         segments,
@@ -69,7 +70,7 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         unproven_bytes,
         hole,
         mark_fault,
-        unrecorded: Unrecorded::of(&recovered),
+        unrecorded: Unrecorded::of(&content.recovered),
         damage,
         tubes,
         extensions,
@@ -86,11 +87,7 @@ fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 5]> {
             JobState::Held => 3,
             JobState::Reserved => 4,
         };
-        let name = engine.tube_of(key).as_str();
-        if !tubes.contains_key(name) {
-            tubes.insert(name.to_owned(), [0; 5]);
-        }
-        tubes.get_mut(name).expect("it was inserted")[state] += 1;
+        tubes.entry(engine.tube_of(key).as_str().to_owned()).or_default()[state] += 1;
     }
     tubes
 }

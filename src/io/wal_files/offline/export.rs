@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Discarded, Extensions, Offline, PUBLIC, Start, ToolError, make_empty};
+use super::{Bodies, Extensions, Extent, Offline, PUBLIC, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::queue::{Engine, LoggedState, PersistedState};
 use crate::time::{Seconds, Time};
@@ -22,7 +22,7 @@ pub struct Exported {
     /// The size of the largest body with its CR LF, which beanstalkd compares with its `-z` when it reads a binlog.
     pub largest_bytes: u64,
     /// Bytes that were left out, since a start discards them.
-    pub discarded: Vec<Discarded>,
+    pub discarded: Vec<Extent>,
     /// Kept keys, rules, schedules, tags and notes: a binlog has no place for them.
     pub left_out: Extensions,
 }
@@ -33,7 +33,7 @@ pub struct Exported {
 /// If the job log cannot be read, or `to` is not empty or cannot be written.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, discarded, .. } = log.recover(now)?;
+    let Start { engine, discarded, .. } = log.recover(now, Bodies::Restored)?;
     make_empty(to, from, PUBLIC)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);
@@ -61,7 +61,7 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
         );
         files.append(engine.tube_of(key), &job, body)?;
     }
-    files.finish()?;
+    files.write()?;
     File::open(to)?.sync_all()
 }
 
@@ -107,10 +107,6 @@ impl Files<'_> {
         }
         beanstalkd_binlog::encode_job(tube, job, body, &mut self.gathered);
         Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<()> {
-        self.write()
     }
 
     fn write(&mut self) -> io::Result<()> {

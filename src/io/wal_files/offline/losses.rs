@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::queue::KeptKey;
+use crate::values::ids::JobId;
 use crate::wal::record::Record;
 use crate::wal::segment::Header;
 
@@ -17,9 +17,6 @@ pub struct Losses {
     given: Vec<(u64, u64)>,
     /// Of those, ids with a later record of the job or of its deletion.
     known: BTreeSet<u64>,
-    /// Jobs with a change, but without a record of the job before it.
-    changed: BTreeSet<u64>,
-    jobs: BTreeSet<u64>,
 }
 
 impl Losses {
@@ -43,37 +40,20 @@ impl Losses {
             self.highest = id;
             self.has_gap = false;
         }
-        self.jobs.insert(id);
-        self.changed.remove(&id);
         self.know(id);
     }
 
     /// Takes the next record.
     pub fn record(&mut self, record: &Record<'_>) {
+        let Some(JobId(id)) = record.job_id() else { return };
         match record {
-            Record::Job(job) => self.job(job.id.0),
-            Record::Run(of) => self.job(of.job.id.0),
-            Record::Change { id, .. } | Record::Moved { id, .. } | Record::Noted { id, .. } => {
-                self.were_given(id.0);
-                if !self.jobs.contains(&id.0) {
-                    self.changed.insert(id.0);
-                }
+            Record::Job(_) | Record::Run(_) => self.job(id),
+            Record::Deleted(_) | Record::KeptKey(_) => {
+                self.were_given(id);
+                self.know(id);
             }
-            Record::Deleted(id) | Record::KeptKey(KeptKey { id, .. }) => {
-                self.were_given(id.0);
-                self.jobs.remove(&id.0);
-                self.changed.remove(&id.0);
-                self.know(id.0);
-            }
-            Record::Paused(_)
-            | Record::GroupDone(_)
-            | Record::Rule(_)
-            | Record::Schedule(_)
-            | Record::ScheduleGone(_)
-            | Record::Progress(_)
-            | Record::Oldest(_)
-            | Record::Padding(_)
-            | Record::Closed => {}
+            // A change.
+            _ => self.were_given(id),
         }
     }
 
@@ -93,8 +73,9 @@ impl Losses {
         }
     }
 
-    /// Returns the first and last ids of jobs that were put, have no record, and are not known to be deleted; in order.
-    pub fn finish(self) -> Vec<(u64, u64)> {
+    /// Returns the first and last ids of jobs that were put, have no record, and are not known to be deleted; in order. `unrecorded` are
+    /// those of them that have a change.
+    pub fn finish(self, unrecorded: &[JobId]) -> Vec<(u64, u64)> {
         let mut lost = Vec::new();
         for (first, last) in self.given {
             let mut from = first;
@@ -109,7 +90,8 @@ impl Losses {
             }
         }
         let is_listed = |id: u64| lost.iter().any(|&(first, last)| (first..=last).contains(&id));
-        let changed: Vec<_> = self.changed.iter().filter(|&&id| !is_listed(id)).map(|&id| (id, id)).collect();
+        let changed: Vec<_> =
+            unrecorded.iter().filter(|id| !is_listed(id.0)).map(|id| (id.0, id.0)).collect();
         lost.extend(changed);
         lost.sort_unstable();
         lost
@@ -119,100 +101,70 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{Counts, LoggedState, PersistedState};
+    use crate::queue::{LoggedState, PersistedState};
     use crate::time::{Seconds, Time};
-    use crate::values::ids::JobId;
     use crate::values::notes::Notes;
     use crate::values::tags::Tags;
     use crate::values::tube_name::TubeName;
     use crate::wal::SegmentNumber;
     use crate::wal::record::{JobRecord, Lsn};
-    use crate::wal::segment::FORMAT;
 
-    const STATE: PersistedState = PersistedState {
-        pri: 0,
-        delay: Seconds::ZERO,
-        state: LoggedState::Ready,
-        counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0, losses: 0 },
-    };
+    /// What is read next.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Put(u64),
+        Deletion(u64),
+        Gap,
+        /// A segment whose header has this next id.
+        Begin(u64),
+    }
+    use Step::{Begin, Deletion, Gap, Put};
 
-    fn put(losses: &mut Losses, id: u64) {
-        losses.record(&Record::Job(JobRecord {
-            id: JobId(id),
-            created: Time::ZERO,
-            ttr: Seconds::ONE,
-            tube: TubeName::DEFAULT,
-            tags: Tags::NONE,
-            notes: Notes::NONE,
-            state: STATE,
-            body: b"\r\n",
-        }));
+    /// Returns the first and last ids that are lost after these steps.
+    fn lost(steps: &[Step], unrecorded: &[JobId]) -> Vec<(u64, u64)> {
+        let (pri, delay, counts) = (0, Seconds::ZERO, Default::default());
+        let state = PersistedState { pri, delay, state: LoggedState::Ready, counts };
+        let (created, ttr, tube, tags, notes) =
+            (Time::ZERO, Seconds::ONE, TubeName::DEFAULT, Tags::NONE, Notes::NONE);
+        let mut losses = Losses::default();
+        for step in steps {
+            match *step {
+                Put(id) => {
+                    let (id, body) = (JobId(id), &b"\r\n"[..]);
+                    let job = JobRecord { id, created, ttr, tube, tags, notes: notes.clone(), state, body };
+                    losses.record(&Record::Job(job));
+                }
+                Deletion(id) => losses.record(&Record::Deleted(JobId(id))),
+                Gap => losses.gap(),
+                Begin(next_id) => {
+                    let header = Header::reconstructed(SegmentNumber(2), 1, Lsn(0));
+                    losses.segment(&Header { next_id: JobId(next_id), ..header });
+                }
+            }
+        }
+        losses.finish(unrecorded)
     }
 
     #[test]
     fn ids_that_were_given_in_a_gap() {
-        let mut losses = Losses::default();
-        put(&mut losses, 1);
-        // Id 2 was refused: nothing is missing.
-        put(&mut losses, 3);
-        losses.gap();
-        // Compaction wrote this record: it shows nothing about the gap.
-        put(&mut losses, 1);
-        put(&mut losses, 8);
-        losses.record(&Record::Deleted(JobId(5)));
-        assert_eq!(losses.finish(), [(4, 4), (6, 7)]);
+        // Id 2 was refused: nothing is missing. Compaction wrote the second record of job 1: it shows nothing about the gap.
+        assert_eq!(lost(&[Put(1), Put(3), Gap, Put(1), Put(8), Deletion(5)], &[]), [(4, 4), (6, 7)]);
     }
 
     #[test]
-    fn changes_of_jobs_without_a_record() {
-        let mut losses = Losses::default();
-        put(&mut losses, 10);
-        for id in [4, 6, 10] {
-            losses.record(&Record::Change { id: JobId(id), state: STATE });
-        }
-        losses.record(&Record::Deleted(JobId(6)));
-        assert_eq!(losses.finish(), [(4, 4)]);
+    fn jobs_with_changes_and_without_a_record() {
+        assert_eq!(lost(&[Put(3), Put(10), Gap, Put(13)], &[JobId(5), JobId(12)]), [(5, 5), (11, 12)]);
     }
 
     #[test]
     fn a_header_shows_which_ids_were_given() {
-        let mut losses = Losses::default();
-        let number = SegmentNumber(2);
-        let (oldest, previous) = (number, SegmentNumber(0));
-        let header =
-            Header { format: FORMAT, log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest, previous };
-        put(&mut losses, 2);
-        losses.gap();
-        losses.segment(&header);
-        put(&mut losses, 9);
-        assert_eq!(losses.finish(), [(3, 6)]);
+        assert_eq!(lost(&[Put(2), Gap, Begin(7), Put(9)], &[]), [(3, 6)]);
     }
 
     #[test]
     fn the_first_jobs_of_a_segment() {
-        let header = |next_id| {
-            let number = SegmentNumber(2);
-            let (oldest, previous) = (number, SegmentNumber(0));
-            Header {
-                format: FORMAT,
-                log_id: 1,
-                number,
-                first: Lsn(0),
-                next_id: JobId(next_id),
-                oldest,
-                previous,
-            }
-        };
-        let mut losses = Losses::default();
-        // The records of older jobs are not needed any more.
-        losses.segment(&header(7));
-        losses.gap();
-        put(&mut losses, 8);
-        // Jobs 9 to 12 were put together. The first one is in this segment.
-        put(&mut losses, 9);
-        losses.segment(&header(13));
-        losses.gap();
-        put(&mut losses, 12);
-        assert_eq!(losses.finish(), [(7, 7), (10, 11)]);
+        // The records of older jobs are not needed any more. Jobs 9 to 12 were put together, and the first one is in the first segment.
+        let steps = [Begin(7), Gap, Put(8), Put(9), Begin(13), Gap, Put(12)];
+        assert_eq!(lost(&steps, &[]), [(7, 7), (10, 11)]);
     }
 }

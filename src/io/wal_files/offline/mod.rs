@@ -23,23 +23,29 @@ pub use self::check::{Verdict, check};
 pub use self::export::{Exported, export};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
-use self::survey::{SurveyError, UnreadableBytes, survey};
+use self::survey::{survey, unreadable_bytes};
 #[cfg(feature = "replicate")]
-pub use self::transfer::{Content, Source, read, write};
+pub use self::transfer::{Source, read, write};
 use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
 use super::end_marks::{EndMarks, MarkFault};
 use super::fresh::Fresh;
 use super::lock::Lock;
-use super::plain_file;
-pub use super::recovery::Hole;
-use super::recovery::{self, RecoveryError, Tail};
+use super::plain_file::{self, FileRefusal};
+use super::recovery::{self, Bodies, RecoveryError, Tail};
+pub use super::recovery::{Extent, Hole};
 use crate::io::host;
 use crate::io::socket::text_of;
 use crate::io::stdout::OutputError;
 use crate::queue::Engine;
 use crate::time::Time;
+#[cfg(feature = "replicate")]
+use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
+#[cfg(feature = "replicate")]
+use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::Lsn;
-use crate::wal::segment::format_of;
+#[cfg(feature = "replicate")]
+use crate::wal::segment::HEADER_BYTES;
+use crate::wal::segment::{format_of, version_of};
 use crate::wal::{Recovered, SegmentNumber, snapshot};
 
 /// Why a tool fails. The job log has not changed.
@@ -64,8 +70,16 @@ pub enum ToolError {
     Importing(PathBuf),
     #[error("{0}")]
     Log(RecoveryError),
-    #[error("cannot read the job log: {0}")]
-    Unreadable(#[from] SurveyError),
+    #[error("cannot read the job log: {}", unreadable(.0, .1))]
+    Unreadable(String, io::Error),
+    /// The id of the job log is not known, without which no record is valid.
+    #[error(
+        "cannot read the job log: no segment has a valid header, and too few records are intact to do without one; salvage \
+        cannot help: restore a backup of the directory"
+    )]
+    NoLogId,
+    #[error("cannot read the job log: {0} has format {1} of {version}; use that version", version = version_of(*.1))]
+    Version(String, u32),
     #[error("{0}: the directory is not empty; name an empty or a new one")]
     NotEmpty(PathBuf),
     #[cfg(feature = "replicate")]
@@ -87,30 +101,31 @@ pub enum ToolError {
     Moving { path: PathBuf, attempts: u32, last: String },
     #[error("a start discards {}, so a copy would lack them: normal after a crash; start the server, then back it up",
         Places(.0))]
-    Torn(Vec<Discarded>),
+    Torn(Vec<Extent>),
     #[error("{0}")]
     Output(OutputError),
 }
 
-/// Bytes that a start discards: they were written, and no record proves that they were synced.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub struct Discarded {
-    pub file: String,
-    pub offset: u64,
-    pub bytes: u64,
+/// A number of things.
+#[derive(Debug)]
+pub struct Count(pub u64, pub &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, thing) = self;
+        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
+    }
 }
 
 /// Where discarded bytes are.
 #[derive(Debug)]
-pub struct Places<'a>(pub &'a [Discarded]);
+pub struct Places<'a>(pub &'a [Extent]);
 
 impl fmt::Display for Places<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Discarded { file, offset, bytes }) in self.0.iter().enumerate() {
+        for (number, Extent { file, offset, bytes }) in self.0.iter().enumerate() {
             let comma = if number > 0 { ", " } else { "" };
-            let plural = if *bytes == 1 { "" } else { "s" };
-            write!(f, "{comma}{bytes} byte{plural} at {file}:{offset}")?;
+            write!(f, "{comma}{} at {file}:{offset}", Count(*bytes, "byte"))?;
         }
         Ok(())
     }
@@ -152,7 +167,7 @@ struct Start {
     #[cfg_attr(not(feature = "replicate"), expect(dead_code))]
     recovered: Recovered,
     /// What it would discard.
-    discarded: Vec<Discarded>,
+    discarded: Vec<Extent>,
     /// Bytes that it would rewrite, since nothing proves that they are on disk. None if the job log was closed.
     unproven_bytes: u64,
     /// Where files may be missing.
@@ -200,37 +215,28 @@ impl<'a> Offline<'a> {
     }
 
     /// Reads the job log as a server does that starts from it.
-    fn recover(&self, now: Time) -> Result<Start, ToolError> {
-        self.start(now, recovery::read)
-    }
-
-    /// Does the same with less memory: the jobs have no bodies. A server that runs beside the tool may need the memory.
-    fn recover_without_bodies(&self, now: Time) -> Result<Start, ToolError> {
-        self.start(now, recovery::read_without_bodies)
-    }
-
-    fn start(&self, now: Time, read: recovery::Read<Path>) -> Result<Start, ToolError> {
+    fn recover(&self, now: Time, bodies: Bodies) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
-        let (recovered, mut findings, tail) =
-            read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
+        let read = recovery::read(self.path, &self.files, &mut engine, now, bodies);
+        let (recovered, findings, tail) = read.map_err(ToolError::Log)?;
         release_held(&mut engine, now);
         let behind = tail.as_ref().and_then(Tail::discarded);
-        let lost = findings.lost.iter().map(|segment| (segment.to_string(), 0, self.files[segment]));
-        let discarded = behind.into_iter().chain(lost);
-        let mut discarded: Vec<Discarded> =
-            discarded.map(|(file, offset, bytes)| Discarded { file, offset, bytes }).collect();
+        let whole = |segment| Extent {
+            file: SegmentNumber::to_string(segment),
+            offset: 0,
+            bytes: self.files[segment],
+        };
+        let mut discarded: Vec<Extent> = behind.into_iter().chain(findings.lost.iter().map(whole)).collect();
         if tail.is_none() {
             for &number in self.files.keys() {
-                let unreadable = UnreadableBytes::of(self.path, number);
-                let unreadable =
-                    unreadable.map_err(|error| ToolError::Unusable(self.path.to_owned(), error))?;
-                let discard = |UnreadableBytes { file, offset, bytes }| Discarded { file, offset, bytes };
-                discarded.extend(unreadable.map(discard));
+                let unreadable = unreadable_bytes(self.path, number);
+                discarded
+                    .extend(unreadable.map_err(|error| ToolError::Unusable(self.path.to_owned(), error))?);
             }
         }
         let is_closed = tail.is_some_and(|tail| tail.closed_end.is_some());
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
-        let (hole, mark_fault, refusal) = (findings.hole, findings.mark_fault, findings.take_refusal());
+        let (hole, mark_fault, refusal) = (findings.hole, findings.mark_fault, findings.refusal);
         Ok(Start { engine, recovered, discarded, unproven_bytes, hole, mark_fault, refusal })
     }
 
@@ -250,19 +256,38 @@ pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>)
     survey(log.path, &log.files, show)
 }
 
+/// Everything in a job log.
+pub struct Content {
+    /// The queue.
+    pub engine: Engine,
+    /// What recovery has found besides.
+    pub recovered: Recovered,
+}
+
+impl Content {
+    /// Takes the jobs that recovery has found.
+    pub fn new(mut engine: Engine, recovered: Recovered, now: Time) -> Self {
+        release_held(&mut engine, now);
+        engine.keep_reservations(engine.has_recovered());
+        Self { engine, recovered }
+    }
+
+    /// The size of a segment that has space for every job, in bytes.
+    #[cfg(feature = "replicate")]
+    pub fn segment_bytes(&self) -> u64 {
+        let needed = HEADER_BYTES + self.recovered.largest;
+        needed.next_multiple_of(BLOCK_BYTES as u64).max(WAL_FILE_BYTES_DEFAULT)
+    }
+}
+
 /// Releases the held jobs whose group is done, as a server does in its first iterations.
 fn release_held(engine: &mut Engine, now: Time) {
     while engine.step(now) {}
 }
 
 /// Writes everything in the queue as a new job log into a directory, which is empty or new.
-fn write_log(
-    engine: &Engine,
-    recovered: &Recovered,
-    to: &Path,
-    segment_bytes: u64,
-    now: Time,
-) -> Result<(), ToolError> {
+fn write_log(content: &Content, to: &Path, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
+    let Content { engine, recovered } = content;
     let failed = |error| ToolError::Unwritable(to.to_owned(), error);
     let directory = open_new(to)?;
     let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
@@ -271,17 +296,6 @@ fn write_log(
     let mut fresh = fresh.map_err(failed)?;
     snapshot(engine, recovered, now).try_for_each(|record| fresh.append(&record)).map_err(failed)?;
     fresh.finish().map_err(failed)
-}
-
-/// Whether a directory has files that beanstalkd wrote, or an export.
-fn has_binlog(path: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(path)? {
-        let name = entry?.file_name();
-        if name.to_str().and_then(directory::binlog_number).is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The mode of a directory whose files have their own: the umask applies.
@@ -333,12 +347,24 @@ fn open_new(path: &Path) -> Result<Directory, ToolError> {
 impl ToolError {
     /// Why a directory without segments is refused.
     fn without_segments(path: &Path) -> Self {
-        match has_binlog(path) {
-            Ok(true) => Self::Binlog(path.to_owned()),
-            Ok(false) => Self::NoLog(path.to_owned()),
+        let names =
+            || fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+        match names() {
+            // beanstalkd wrote it, or it is an export.
+            Ok(names)
+                if names.iter().any(|name| name.to_str().and_then(directory::binlog_number).is_some()) =>
+            {
+                Self::Binlog(path.to_owned())
+            }
+            Ok(_) => Self::NoLog(path.to_owned()),
             Err(error) => Self::Unusable(path.to_owned(), error),
         }
     }
+}
+
+fn unreadable(file: &str, error: &io::Error) -> String {
+    let text = text_of(error);
+    if FileRefusal::of(error).is_some() { text } else { format!("{file}: {text}") }
 }
 
 fn unusable(error: &io::Error) -> String {

@@ -5,25 +5,27 @@ use std::path::Path;
 use super::backup::Target;
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Hole, Offline, ToolError, release_held};
+use super::{Bodies, Content, Count, Hole, Offline, ToolError};
 use crate::bodies::OutOfMemory;
 use crate::io::wal_files::{EndMarks, RecoveryError};
-use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{Lsn, Record};
 use crate::wal::segment::HEADER_BYTES;
-use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
+use crate::wal::{Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Damage {
     /// The header of a segment is invalid.
+    #[error("{file}:0: checksum mismatch in the header")]
     Header { file: String },
     /// A file ends within its header.
+    #[error("{file}:{bytes}: the file ends here, within its header")]
     Short { file: String, bytes: u64 },
     /// Records are invalid or missing.
+    #[error("{file}:{offset}: {}", damaged(*.bytes, *.were_durable))]
     Records {
         /// The file that they were in, or the one before theirs.
         file: String,
@@ -33,14 +35,29 @@ pub enum Damage {
         were_durable: bool,
     },
     /// A file is missing.
+    #[error("{file}: the file is missing")]
     Missing { file: String },
     /// A file belongs to another job log, so nothing of it was read.
+    #[error(
+        "{file}: the file belongs to another job log, with the id {log_id:016x}; this one has {expected:016x}"
+    )]
     OtherLog {
         file: String,
         log_id: u64,
         /// The id of the log in this directory.
         expected: u64,
     },
+}
+
+fn damaged(bytes: u64, were_durable: bool) -> String {
+    let bytes = Count(bytes, "byte");
+    if were_durable {
+        format!("checksum mismatch, {bytes} of records are damaged")
+    } else {
+        format!(
+            "{bytes} of records are damaged, or a torn write: no later record shows that they were synced"
+        )
+    }
 }
 
 /// The result of a salvage.
@@ -58,8 +75,7 @@ pub struct Salvaged {
 
 /// Everything that can be read of a job log.
 pub(super) struct Remains {
-    pub engine: Engine,
-    pub recovered: Recovered,
+    pub content: Content,
     pub lost: Vec<(u64, u64)>,
     pub damage: Vec<Damage>,
     pub segments: usize,
@@ -72,14 +88,14 @@ pub(super) struct Remains {
 /// If no record can be read, or `to` is not empty or cannot be written.
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
-    let hole = log.recover(now).ok().and_then(|start| start.hole);
+    let hole = log.recover(now, Bodies::Restored).ok().and_then(|start| start.hole);
     let remains = gather(&log, now)?;
     let target = Target::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
-    let Remains { engine, recovered, lost, damage, .. } = remains;
-    target.write(&engine, &recovered, segment_bytes, now)?;
-    Ok(Salvaged { jobs: engine.jobs().len(), lost, damage, hole })
+    target.write(&remains.content, segment_bytes, now)?;
+    let Remains { content, lost, damage, .. } = remains;
+    Ok(Salvaged { jobs: content.engine.jobs().len(), lost, damage, hole })
 }
 
 /// Reads all valid records.
@@ -134,7 +150,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                 applied.map_err(|OutOfMemory| ToolError::Log(RecoveryError::Memory))?;
             }
         }
-        Ok::<(), ToolError>(())
+        Ok(())
     })?;
     let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;
     let mark = log_id.map_or_else(|| marks.last().map(|(_, mark)| mark), |log_id| marks.last_of(log_id));
@@ -152,9 +168,9 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     }
     let damage = gaps.into_iter().map(|(at, damage)| complete(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);
-    release_held(&mut engine, now);
-    engine.keep_reservations(engine.has_recovered());
-    Ok(Remains { engine, recovered, lost: losses.finish(), damage, segments, records })
+    let lost = losses.finish(&recovered.unrecorded);
+    let content = Content::new(engine, recovered, now);
+    Ok(Remains { content, lost, damage, segments, records })
 }
 
 /// Completes a damage once it is known up to where the job log was durable.

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::log_id;
-use crate::io::socket::text_of;
+use super::{Extent, ToolError, log_id};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
-use crate::io::wal_files::plain_file::{self, FileRefusal};
+use crate::io::wal_files::plain_file;
 use crate::io::wal_files::storage::{next_data, read_up_to};
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
@@ -51,24 +50,6 @@ pub enum Finding<'a> {
     Record { file: &'a str, offset: u64, at: Lsn, framed: &'a Framed<'a> },
 }
 
-/// Why no record can be read.
-#[derive(Debug, thiserror::Error)]
-pub enum SurveyError {
-    /// A file cannot be read.
-    #[error("{}{}", FileRefusal::of(.1).map_or(format!("{}: ", .0), |_| String::new()), text_of(.1))]
-    Io(String, io::Error),
-    /// The id of the job log is not known, without which no record is valid: no segment has a valid header, and too few
-    /// records are left to show it.
-    #[error(
-        "no segment has a valid header, and too few records are intact to do without one; salvage cannot help: restore \
-        a backup of the directory"
-    )]
-    NoLogId,
-    /// A newer version of beanring wrote the job log.
-    #[error("{0} has format {1} of {version}; use that version", version = segment::version_of(*.1))]
-    Version(String, u32),
-}
-
 /// A segment that has records, or should have.
 struct Segment {
     name: String,
@@ -91,24 +72,24 @@ struct Surveyed<'a> {
 }
 
 /// Visits all segments with records, in order, with their records and the gaps between them.
-pub fn survey<E: From<SurveyError>>(
+pub fn survey(
     directory: &Path,
     files: &BTreeMap<SegmentNumber, u64>,
-    mut visit: impl FnMut(Finding<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+    mut visit: impl FnMut(Finding<'_>) -> Result<(), ToolError>,
+) -> Result<(), ToolError> {
     let Survey { segments, unreadable, foreign, log_id, mark } = segments(directory, files)?;
     for (file, other) in &foreign {
         visit(Finding::OtherLog { file, log_id: *other, expected: log_id })?;
     }
-    for UnreadableBytes { file, offset, bytes } in &unreadable {
+    for Extent { file, offset, bytes } in &unreadable {
         visit(Finding::Gap { file, offset: *offset, at: Lsn(0), bytes: *bytes })?;
     }
     let mut last: Option<Surveyed> = None;
     let mut window = Vec::new();
     let mut oldest = SegmentNumber(0);
     for segment in &segments {
-        let Segment { name, header, limit, .. } = segment;
-        let failed = |error| SurveyError::Io(name.clone(), error);
+        let Segment { name, bytes, header, is_headless, limit } = segment;
+        let failed = cannot_read(name);
         if let Some(before) = last.filter(|before| before.end < header.first) {
             let (at, bytes) = (before.end, header.first.0 - before.end.0);
             let is_missing =
@@ -121,13 +102,12 @@ pub fn survey<E: From<SurveyError>>(
                 visit(Finding::Gap { file, offset, at, bytes })?;
             }
         }
-        let Segment { is_headless, bytes, .. } = *segment;
-        visit(Finding::Segment { file: name, header, is_headless, bytes })?;
+        visit(Finding::Segment { file: name, header, is_headless: *is_headless, bytes: *bytes })?;
         oldest = oldest.max(header.oldest);
         let mut end = header.first;
-        let file = plain_file::open_to_read(&directory.join(name)).map_err(failed)?;
-        let mut scanner = Scanner::new(file, segment.bytes, *header, window);
-        while let Some((offset, framed)) = scanner.next_beyond().map_err(failed)? {
+        let file = plain_file::open_to_read(&directory.join(name)).map_err(&failed)?;
+        let mut scanner = Scanner::new(file, *bytes, *header, window);
+        while let Some((offset, framed)) = scanner.next_beyond().map_err(&failed)? {
             let at = header.lsn(offset);
             if at >= *limit {
                 break;
@@ -144,7 +124,7 @@ pub fn survey<E: From<SurveyError>>(
         }
         // Behind the end of the job log only traces show that there were records. Elsewhere the next segment does.
         let traces_end =
-            if segment::may_be_recycled(oldest) { scanner.traces_end() } else { scanner.nonzero_end() };
+            if segment::may_be_recycled(oldest) { scanner.traces_end } else { scanner.nonzero_end };
         let offset = header.offset(end);
         if *limit == Lsn(u64::MAX) && traces_end > offset {
             visit(Finding::Gap { file: name, offset, at: end, bytes: traces_end - offset })?;
@@ -167,10 +147,15 @@ pub fn survey<E: From<SurveyError>>(
     }
 }
 
+fn cannot_read(file: &str) -> impl Fn(io::Error) -> ToolError {
+    move |error| ToolError::Unreadable(file.to_owned(), error)
+}
+
 /// The result of reading all headers.
 struct Survey {
     segments: Vec<Segment>,
-    unreadable: Vec<UnreadableBytes>,
+    /// Bytes of files that have neither a header nor a valid record.
+    unreadable: Vec<Extent>,
     /// Files of other logs, with their ids.
     foreign: Vec<(String, u64)>,
     log_id: u64,
@@ -178,38 +163,29 @@ struct Survey {
     mark: Option<EndMark>,
 }
 
-/// Bytes of a file that has neither a header nor a valid record.
-pub struct UnreadableBytes {
-    pub file: String,
-    pub offset: u64,
-    pub bytes: u64,
-}
-
-impl UnreadableBytes {
-    /// Returns the bytes of a file from the first to the last that is not zero, if there is one.
-    pub fn of(directory: &Path, number: SegmentNumber) -> io::Result<Option<Self>> {
-        let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
-        let (mut from, mut end, mut at) = (None, 0, 0);
-        let mut piece = vec![0; 1 << 20];
-        while let Some(begin) = next_data(&file, at) {
-            at = begin;
-            let count = read_up_to(&file, at, &mut piece)?;
-            if let Some(first) = piece[..count].iter().position(|&byte| byte != 0) {
-                let last = piece[..count].iter().rposition(|&byte| byte != 0).expect("one is not zero");
-                from.get_or_insert(at + first as u64);
-                end = at + last as u64 + 1;
-            }
-            at += count as u64;
-            if count < piece.len() {
-                break;
-            }
+/// Returns the bytes of a file from the first to the last that is not zero, if there is one.
+pub fn unreadable_bytes(directory: &Path, number: SegmentNumber) -> io::Result<Option<Extent>> {
+    let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
+    let (mut from, mut end, mut at) = (None, 0, 0);
+    let mut piece = vec![0; 1 << 20];
+    while let Some(begin) = next_data(&file, at) {
+        at = begin;
+        let count = read_up_to(&file, at, &mut piece)?;
+        if let Some(first) = piece[..count].iter().position(|&byte| byte != 0) {
+            let last = piece[..count].iter().rposition(|&byte| byte != 0).expect("one is not zero");
+            from.get_or_insert(at + first as u64);
+            end = at + last as u64 + 1;
         }
-        Ok(from.map(|offset| Self { file: number.to_string(), offset, bytes: end - offset }))
+        at += count as u64;
+        if count < piece.len() {
+            break;
+        }
     }
+    Ok(from.map(|offset| Extent { file: number.to_string(), offset, bytes: end - offset }))
 }
 
-fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, SurveyError> {
-    let marks = EndMarks::read(directory).map_err(|error| SurveyError::Io(END_MARKS[0].to_owned(), error))?;
+fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, ToolError> {
+    let marks = EndMarks::read(directory).map_err(cannot_read(END_MARKS[0]))?;
     let mut headers = Vec::new();
     let mut is_blank = true;
     for &number in files.keys() {
@@ -217,13 +193,12 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         let mut block = vec![0; HEADER_BYTES as usize];
         let read = plain_file::open_to_read(&directory.join(&name))
             .and_then(|file| read_up_to(&file, 0, &mut block));
-        let count = read.map_err(|error| SurveyError::Io(name, error))?;
+        let count = read.map_err(cannot_read(&name))?;
         is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
         headers.push(Header::decode(&block[..count]));
     }
-    let unreadable_of = |number: SegmentNumber| {
-        UnreadableBytes::of(directory, number).map_err(|error| SurveyError::Io(number.to_string(), error))
-    };
+    let unreadable_of =
+        |number: SegmentNumber| unreadable_bytes(directory, number).map_err(cannot_read(&number.to_string()));
     if is_blank {
         // As on a disk where the first write of a job log was torn.
         let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
@@ -254,17 +229,13 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
             Some(header) => (header, false),
             None => {
                 let file = plain_file::open_to_read(&directory.join(&name));
-                match file.and_then(|file| reconstruct_header(&file, bytes, number, log_id)) {
-                    Ok(Some(header)) => (header, true),
-                    Ok(None) => {
-                        // A file that was never used has zeros there.
-                        unreadable.extend(
-                            unreadable_of(number)?.filter(|unreadable| unreadable.offset < HEADER_BYTES),
-                        );
-                        continue;
-                    }
-                    Err(error) => return Err(SurveyError::Io(name, error)),
-                }
+                let found = file.and_then(|file| reconstruct_header(&file, number, log_id));
+                let Some(header) = found.map_err(cannot_read(&name))? else {
+                    // A file that was never used has zeros there.
+                    unreadable.extend(unreadable_of(number)?.filter(|bytes| bytes.offset < HEADER_BYTES));
+                    continue;
+                };
+                (header, true)
             }
         };
         segments.push(Segment { name, bytes, header, is_headless, limit: Lsn(u64::MAX) });
@@ -286,31 +257,25 @@ fn log_id(
     found: &Headers,
     headers: &[Result<Header, HeaderFault>],
     marks: &EndMarks,
-) -> Result<u64, SurveyError> {
+) -> Result<u64, ToolError> {
     if let Some(log_id) = marks.log_id(found).or(marks.last().map(|(_, mark)| mark.log_id)) {
         return Ok(log_id);
     }
     let mut shown = Vec::new();
     for (&number, header) in found.keys().zip(headers) {
         if let Err(HeaderFault::Version(version)) = header {
-            return Err(SurveyError::Version(number.to_string(), *version));
+            return Err(ToolError::Version(number.to_string(), *version));
         }
-        let found = log_id::shown_by(directory, number);
-        shown.extend(found.map_err(|error| SurveyError::Io(number.to_string(), error))?);
+        shown.extend(log_id::shown_by(directory, number).map_err(cannot_read(&number.to_string()))?);
     }
-    log_id::agreed(shown.into_iter()).ok_or(SurveyError::NoLogId)
+    log_id::agreed(shown.into_iter()).ok_or(ToolError::NoLogId)
 }
 
 /// Reconstructs a header from the position of a record behind it. Returns none if there is no record.
-fn reconstruct_header(
-    file: &File,
-    bytes: u64,
-    number: SegmentNumber,
-    log_id: u64,
-) -> io::Result<Option<Header>> {
+fn reconstruct_header(file: &File, number: SegmentNumber, log_id: u64) -> io::Result<Option<Header>> {
     let mut header = Header::reconstructed(number, log_id, Lsn(0));
     let seed = header.seed();
-    let mut searched = vec![0; SEARCH_BYTES.min(bytes) as usize];
+    let mut searched = vec![0; file.metadata()?.len().min(SEARCH_BYTES) as usize];
     let count = read_up_to(file, HEADER_BYTES, &mut searched)?;
     searched.truncate(count);
     for begin in (0..count.saturating_sub(FRAME_BYTES)).step_by(ALIGN_BYTES) {

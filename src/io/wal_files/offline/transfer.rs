@@ -4,46 +4,18 @@
 use std::path::Path;
 
 use super::backup::Target;
-use super::{Discarded, Hole, Offline, Start, ToolError};
-use crate::queue::Engine;
+use super::{Bodies, Content, Extent, Hole, Offline, Start, ToolError};
 use crate::time::Time;
-use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
-use crate::wal::Recovered;
-use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::segment::HEADER_BYTES;
-
-/// Everything in a job log.
-pub struct Content {
-    /// The queue.
-    pub engine: Engine,
-    /// What recovery has found besides.
-    pub recovered: Recovered,
-}
 
 /// A job log that was read. No server writes to it while the value lives.
 pub struct Source<'a> {
     /// Everything in it.
     pub content: Content,
     /// Bytes that were left out, since a start discards them.
-    pub discarded: Vec<Discarded>,
+    pub discarded: Vec<Extent>,
     /// Where files may be missing. A healthy job log may look the same.
     pub hole: Option<Hole>,
     _log: Offline<'a>,
-}
-
-impl Content {
-    /// Takes the jobs that recovery has found.
-    pub fn new(mut engine: Engine, recovered: Recovered, now: Time) -> Self {
-        super::release_held(&mut engine, now);
-        engine.keep_reservations(engine.has_recovered());
-        Self { engine, recovered }
-    }
-
-    /// The size of a segment that has space for every job, in bytes.
-    pub fn segment_bytes(&self) -> u64 {
-        let needed = HEADER_BYTES + self.recovered.largest;
-        needed.next_multiple_of(BLOCK_BYTES as u64).max(WAL_FILE_BYTES_DEFAULT)
-    }
 }
 
 /// Reads the job log in a directory as a server does that starts from it.
@@ -52,7 +24,7 @@ impl Content {
 /// If a server uses the directory, or would not start from it.
 pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, recovered, discarded, hole, refusal, .. } = log.recover(now)?;
+    let Start { engine, recovered, discarded, hole, refusal, .. } = log.recover(now, Bodies::Restored)?;
     match refusal {
         Some(error) => Err(ToolError::Log(error)),
         None => Ok(Source { content: Content::new(engine, recovered, now), discarded, hole, _log: log }),
@@ -65,6 +37,5 @@ pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
 /// # Errors
 /// If the directory is not empty, or cannot be written. It is then empty, or does not exist if it did not before.
 pub fn write(content: &Content, to: &Path, now: Time) -> Result<(), ToolError> {
-    let Content { engine, recovered } = content;
-    Target::alone(to)?.write(engine, recovered, content.segment_bytes(), now)
+    Target::alone(to)?.write(content, content.segment_bytes(), now)
 }

@@ -15,8 +15,8 @@ use tracing::warn;
 
 pub use self::error::RecoveryError;
 pub use self::preflight::preflight;
+pub use self::reader::{Bodies, Extent, Hole, Tail};
 use self::reader::{Findings, Piece, Reader};
-pub use self::reader::{Hole, Tail};
 use super::storage::{Segments, Storage};
 use crate::io::host;
 use crate::queue::Engine;
@@ -39,9 +39,22 @@ pub fn recover(
     now: Time,
 ) -> Result<Wal, RecoveryError> {
     let files = storage.list().map_err(RecoveryError::of_directory)?;
-    let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
-    tail.iter().for_each(report_discarded);
-    findings.lost.iter().for_each(report_lost);
+    let (mut recovered, mut findings, tail) = read(storage, &files, engine, now, Bodies::Restored)?;
+    if let Some(tail) = &tail
+        && let Some(Extent { file, offset, bytes }) = tail.discarded()
+    {
+        warn!(
+            "{file}: discarded the unsynced tail that the last run left: {bytes} bytes from offset {offset} on, \
+             whole records in them: {}",
+            tail.left
+        );
+    }
+    // Nothing before such a file shows that it was durable.
+    for segment in &findings.lost {
+        warn!(
+            "{segment}: discarded the unsynced segment that the last run left: its records do not follow those before it"
+        );
+    }
     if let Some(fault) = findings.mark_fault {
         warn!("{fault}");
     }
@@ -54,7 +67,7 @@ pub fn recover(
              missing; restore a backup of the directory"
         );
     }
-    if let Some(refusal) = findings.take_refusal() {
+    if let Some(refusal) = findings.refusal.take() {
         return Err(refusal);
     }
     let needed = HEADER_BYTES + recovered.largest;
@@ -81,35 +94,15 @@ pub fn recover(
 /// What reading a job log gives.
 type ReadLog = Result<(Recovered, Findings, Option<Tail>), RecoveryError>;
 
-/// A way to read a job log.
-pub type Read<S> = fn(&S, &BTreeMap<SegmentNumber, u64>, &mut Engine, Time) -> ReadLog;
-
 /// Reads the job log and restores the jobs into the queue. Changes nothing in the directory.
 pub fn read<S: Segments + ?Sized>(
     segments: &S,
     files: &BTreeMap<SegmentNumber, u64>,
     engine: &mut Engine,
     now: Time,
+    bodies: Bodies,
 ) -> ReadLog {
-    read_all(Reader::new(segments, engine), files, now)
-}
-
-/// Does the same, but restores the jobs with empty bodies.
-pub fn read_without_bodies<S: Segments + ?Sized>(
-    segments: &S,
-    files: &BTreeMap<SegmentNumber, u64>,
-    engine: &mut Engine,
-    now: Time,
-) -> ReadLog {
-    read_all(Reader::new(segments, engine).without_bodies(), files, now)
-}
-
-fn read_all<S: Segments + ?Sized>(
-    reader: Reader<'_, S>,
-    files: &BTreeMap<SegmentNumber, u64>,
-    now: Time,
-) -> ReadLog {
-    let (replay, tail, mut findings, engine) = reader.read_all(files)?;
+    let (replay, tail, mut findings) = Reader::new(segments, engine, bodies).read_all(files)?;
     let mut recovered = replay.finish(engine, now);
     match &tail {
         Some(tail) => {
@@ -128,16 +121,6 @@ fn read_all<S: Segments + ?Sized>(
         },
     }
     Ok((recovered, findings, tail))
-}
-
-fn report_discarded(tail: &Tail) {
-    let Tail { file, offset, discarded, left, .. } = tail;
-    if *discarded > 0 {
-        warn!(
-            "{file}: discarded the unsynced tail that the last run left: {discarded} bytes from offset {offset} on, \
-             whole records in them: {left}"
-        );
-    }
 }
 
 /// Jobs of a log that have changes and no record: their puts are lost.
@@ -159,13 +142,6 @@ impl Unrecorded {
     pub fn of(recovered: &Recovered) -> Option<Self> {
         recovered.unrecorded.first().map(|&first| Self { first, jobs: recovered.unrecorded.len() })
     }
-}
-
-/// Nothing before it shows that such a file was durable.
-fn report_lost(segment: &SegmentNumber) {
-    warn!(
-        "{segment}: discarded the unsynced segment that the last run left: its records do not follow those before it"
-    );
 }
 
 /// Rewrites what is not proven to be on disk, with `filling` behind it: the next record will say that it is durable. To

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::reader::read_header;
+use super::reader::{read_header, refuse_strays};
 use super::{RecoveryError, io_error};
 use crate::io::wal_files::directory::segments_in;
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::storage::Segments;
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{self, Header, Headers};
+use crate::wal::segment::{Header, Headers};
 use crate::wal::{EndMark, SegmentNumber};
 
 /// What a server is writing is whole a moment later.
@@ -47,18 +47,7 @@ fn check(path: &Path) -> Result<(), RecoveryError> {
     let headers: Headers = headers.filter_map(|(number, header)| Some((number, header?))).collect();
     files.retain(|number, _| headers.contains_key(number));
     let Some(log_id) = marks.log_id(&headers) else { return Ok(()) };
-    if let Some((file, mark)) = marks.foreign(log_id) {
-        return Err(RecoveryError::other_log(file, mark.log_id, log_id));
-    }
-    for (&number, header) in headers.iter().filter_map(|(number, header)| Some((number, header.as_ref()?))) {
-        let file = number.to_string();
-        if header.log_id != log_id {
-            return Err(RecoveryError::other_log(&file, header.log_id, log_id));
-        }
-        if header.number != number && segment::is_misnamed(number, header, &headers) {
-            return Err(RecoveryError::Misnamed { file, is: header.number.to_string() });
-        }
-    }
+    refuse_strays(&marks, &headers, log_id)?;
     let own = headers.iter().filter_map(|(&number, header)| header.filter(|header| header.number == number));
     let own: Vec<Header> = own.collect();
     if let Some(pair) = own.windows(2).find(|pair| pair[1].previous != pair[0].number) {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use super::{RecoveryError, io_error};
 use crate::bodies::OutOfMemory;
-use crate::io::wal_files::end_marks::{END_MARKS, MarkFault};
+use crate::io::wal_files::end_marks::{END_MARKS, EndMarks, MarkFault};
 use crate::io::wal_files::storage::Segments;
 use crate::queue::Engine;
 use crate::values::ids::JobId;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
-use crate::wal::record::{FRAME_BYTES, Lsn, Record, Stamp, padding_bytes};
+use crate::wal::record::{FRAME_BYTES, Lsn, Record, Stamp, first_position, padding_bytes};
 use crate::wal::scan::{Scanner, Source};
 use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
 use crate::wal::{BACKLOG_BYTES_MAX, EndMark, Replay, SegmentNumber, WalConfig};
@@ -49,8 +49,8 @@ pub struct Findings {
     pub agreed_mark: Option<EndMark>,
     /// Copies of the mark that are damaged.
     pub mark_fault: Option<MarkFault>,
-    /// The first file with an id that a server does not start from.
-    id_too_large: Option<(String, JobId)>,
+    /// Why a server does not start, if that is known only once all is read.
+    pub refusal: Option<RecoveryError>,
 }
 
 /// Numbers without files between the last segment and the first prepared file, where the last segment looks as if the job
@@ -61,6 +61,15 @@ pub struct Hole {
     pub last: SegmentNumber,
     /// The first prepared file.
     pub next: SegmentNumber,
+}
+
+/// Bytes of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Extent {
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
 }
 
 /// The valid records of a segment.
@@ -76,7 +85,6 @@ pub struct Piece {
 pub struct Tail {
     pub header: Header,
     pub end: Lsn,
-    pub file: String,
     /// The offset of the end in the file.
     pub offset: u64,
     /// The size of the file.
@@ -125,24 +133,19 @@ impl Tail {
         batch
     }
 
-    /// Returns the file, the offset in it, and how many bytes from there on a server discards.
-    pub fn discarded(&self) -> Option<(String, u64, u64)> {
-        (self.discarded > 0).then(|| (self.file.clone(), self.offset, self.discarded))
+    /// Returns the bytes behind the end that a server discards.
+    pub fn discarded(&self) -> Option<Extent> {
+        let (file, offset, bytes) = (self.header.number.to_string(), self.offset, self.discarded);
+        Some(Extent { file, offset, bytes }).filter(|extent| extent.bytes > 0)
     }
 }
 
-/// What a file of the directory is.
-enum FileUse {
-    Segment(Header),
-    /// A segment without its header, which is reconstructed.
-    Headless(Header),
-    /// No records under this name. `was` is the segment of this log that it was before.
-    Unused {
-        was: Option<SegmentNumber>,
-    },
+/// Whether jobs get their bodies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    Restored,
+    Empty,
 }
-
-const UNUSED: FileUse = FileUse::Unused { was: None };
 
 /// Reads segments one after the other into a [`Replay`].
 pub struct Reader<'a, S: ?Sized> {
@@ -154,26 +157,20 @@ pub struct Reader<'a, S: ?Sized> {
     /// The oldest segment that is needed, as records and headers announce it.
     oldest: SegmentNumber,
     findings: Findings,
-    has_bodies: bool,
+    bodies: Bodies,
 }
 
 impl<'a, S: Segments + ?Sized> Reader<'a, S> {
-    pub fn new(segments: &'a S, engine: &'a mut Engine) -> Self {
+    pub fn new(segments: &'a S, engine: &'a mut Engine, bodies: Bodies) -> Self {
         let (replay, findings) = (Replay::default(), Findings::default());
         let (tail, first, oldest) = (None, None, SegmentNumber(0));
-        Self { segments, replay, engine, tail, first, oldest, findings, has_bodies: true }
-    }
-
-    /// Restores the jobs with empty bodies.
-    pub fn without_bodies(mut self) -> Self {
-        self.has_bodies = false;
-        self
+        Self { segments, replay, engine, tail, first, oldest, findings, bodies }
     }
 
     pub fn read_all(
         mut self,
         files: &BTreeMap<SegmentNumber, u64>,
-    ) -> Result<(Replay, Option<Tail>, Findings, &'a mut Engine), RecoveryError> {
+    ) -> Result<(Replay, Option<Tail>, Findings), RecoveryError> {
         self.findings.last = files.keys().next_back().copied();
         let headers = files.keys().map(|&number| Ok((number, read_header(self.segments, number)?)));
         let headers = headers.collect::<Result<BTreeMap<_, _>, RecoveryError>>()?;
@@ -181,58 +178,34 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let mut window = Vec::new();
         let mut renamed = Vec::new();
         for ((&number, &header), &bytes) in headers.iter().zip(files.values()) {
-            let (header, is_headless) = match self.use_of(number, header, log_id, &headers)? {
-                FileUse::Segment(header) => (header, false),
-                FileUse::Headless(header) => (header, true),
-                FileUse::Unused { was } => {
-                    self.findings.unused.push(number);
-                    renamed.extend(was.map(|was| (number, was)));
-                    continue;
-                }
+            let headless = match (header, log_id) {
+                (None, Some(log_id)) => self.headless(number, log_id)?,
+                _ => None,
             };
-            let file = self.open(number)?;
+            let Some(own) = header.filter(|header| header.number == number).or(headless) else {
+                // With a header it was recycled: renamed after its old segment was retired, and not written to since.
+                let was = header.map(|header| header.number).filter(|was| !headers.contains_key(was));
+                self.findings.unused.push(number);
+                renamed.extend(was.map(|was| (number, was)));
+                continue;
+            };
+            let (file, header) = (self.open(number)?, own);
+            let scanner = Scanner::new(file, bytes, header, window);
             self.oldest = self.oldest.max(header.oldest);
-            window = if is_headless || self.is_lost(&header) {
+            window = if headless.is_some() || self.is_lost(&header) {
                 if self.findings.lost.is_empty() {
                     self.findings.missing = self.missing_before(&header, files);
-                    self.findings.headless = Some(number).filter(|_| is_headless);
+                    self.findings.headless = headless.map(|_| number);
                 }
                 self.findings.lost.push(number);
-                self.read_lost(file, bytes, header, window)?
+                self.read_lost(scanner)?
             } else {
                 self.first.get_or_insert(header);
-                self.read(file, bytes, header, window)?
+                self.read(scanner)?
             };
         }
         self.refuse_damage(renamed, files).map_err(|error| renamed_to(error, &headers))?;
-        Ok((self.replay, self.tail, self.findings, self.engine))
-    }
-
-    /// Decides what a file is, by its header and those of the others.
-    fn use_of(
-        &self,
-        number: SegmentNumber,
-        header: Option<Header>,
-        log_id: Option<u64>,
-        headers: &Headers,
-    ) -> Result<FileUse, RecoveryError> {
-        let file = || number.to_string();
-        match (header, log_id) {
-            (Some(header), Some(log_id)) if header.log_id != log_id => {
-                Err(RecoveryError::other_log(&file(), header.log_id, log_id))
-            }
-            (Some(header), _) if header.number == number => Ok(FileUse::Segment(header)),
-            (Some(header), _) if segment::is_misnamed(number, &header, headers) => {
-                Err(RecoveryError::Misnamed { file: file(), is: header.number.to_string() })
-            }
-            // It was recycled: renamed after its old segment was retired, and not written to since.
-            (Some(header), _) => {
-                let was = Some(header.number).filter(|was| !headers.contains_key(was));
-                Ok(FileUse::Unused { was })
-            }
-            (None, Some(log_id)) => Ok(self.headless(number, log_id)?.map_or(UNUSED, FileUse::Headless)),
-            (None, None) => Ok(UNUSED),
-        }
+        Ok((self.replay, self.tail, self.findings))
     }
 
     /// Returns a header for a file whose own is zeros, if a record follows. A power failure may leave that of a segment's first write, and
@@ -241,7 +214,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let mut head = [0; FRAME_BYTES];
         let read = self.open(number)?.read_at(HEADER_BYTES, &mut head);
         read.map_err(|error| io_error(&number.to_string(), error))?;
-        let header = Header::reconstructed(number, log_id, Record::position(&head));
+        let header = Header::reconstructed(number, log_id, first_position(&head).expect("it has a position"));
         let is_head = header.first <= Lsn::LAST && Record::head(&head, header.seed(), header.first).is_ok();
         Ok(is_head.then_some(header))
     }
@@ -250,7 +223,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         self.segments.open(number).map_err(|error| io_error(&number.to_string(), error))
     }
 
-    /// Reads the marks of the log's end. Returns the id of the log, if anything shows it.
+    /// Reads the marks of the log's end. Returns the id of the log, if anything shows it. Refuses files that do not belong to it.
     fn read_marks(&mut self, headers: &Headers) -> Result<Option<u64>, RecoveryError> {
         let marks = self.segments.end_marks().map_err(|error| io_error(END_MARKS[0], error))?;
         self.findings.mark_fault = MarkFault::of(&marks);
@@ -258,9 +231,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let Some(log_id) = self.findings.log_id.or(marks.last().map(|(_, mark)| mark.log_id)) else {
             return Ok(None);
         };
-        if let Some((file, mark)) = marks.foreign(log_id) {
-            return Err(RecoveryError::other_log(file, mark.log_id, log_id));
-        }
+        refuse_strays(&marks, headers, log_id)?;
         self.findings.mark = marks.last_of(log_id);
         self.findings.agreed_mark = marks.agreed().filter(|mark| mark.log_id == log_id);
         Ok(Some(log_id))
@@ -338,33 +309,22 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         // A segment without space for another record is whole: what follows is missing.
         let is_whole = |tail: &Tail| tail.offset + (FRAME_BYTES as u64) > tail.bytes;
         let next = headless.or(unused.first().copied()).or(lost.first().copied());
-        match (&self.tail, next) {
-            (Some(tail), Some(next)) if headless.is_some() || is_whole(tail) => {
-                RecoveryError::Damaged { file: next.to_string(), offset: 0 }
-            }
-            (Some(Tail { file, offset, .. }), _) => {
-                RecoveryError::Damaged { file: file.clone(), offset: *offset }
-            }
-            (None, next) => {
-                let first = next.expect("records of a file have proven it");
-                RecoveryError::Damaged { file: first.to_string(), offset: 0 }
-            }
-        }
+        let tail = self.tail.as_ref();
+        let (file, offset) = match tail.filter(|tail| next.is_none() || headless.is_none() && !is_whole(tail))
+        {
+            Some(tail) => (tail.header.number, tail.offset),
+            None => (next.expect("records of a file have proven it"), 0),
+        };
+        RecoveryError::Damaged { file: file.to_string(), offset }
     }
 
     /// Replays the records of a segment. Returns the buffer for the next one.
-    fn read(
-        &mut self,
-        file: S::File,
-        bytes: u64,
-        header: Header,
-        window: Vec<u8>,
-    ) -> Result<Vec<u8>, RecoveryError> {
+    fn read(&mut self, mut scanner: Scanner<S::File>) -> Result<Vec<u8>, RecoveryError> {
+        let Scanner { bytes, header, .. } = scanner;
         let name = header.number.to_string();
         let failed = |error| io_error(&name, error);
         self.replay.open(&header);
         self.findings.note_id(&name, JobId(header.next_id.0.saturating_sub(1)));
-        let mut scanner = Scanner::new(file, bytes, header, window);
         let mut closed_end = None;
         while let Some((at, mut framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
@@ -375,7 +335,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 _ => (None, None),
             };
             job.into_iter().for_each(|id| self.findings.note_id(&name, id));
-            if let Some(body) = body.filter(|_| !self.has_bodies) {
+            if let Some(body) = body.filter(|_| self.bodies == Bodies::Empty) {
                 *body = b"\r\n";
             }
             closed_end = match framed.record {
@@ -389,25 +349,18 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let end = scanner.end();
         let left = self.read_beyond(&mut scanner).map_err(failed)?;
         let offset = header.offset(end);
-        let discarded = scanner.traces_end().saturating_sub(offset);
-        let nonzero = scanner.nonzero_end().saturating_sub(offset);
+        let discarded = scanner.traces_end.saturating_sub(offset);
+        let nonzero = scanner.nonzero_end.saturating_sub(offset);
         let closed_end = closed_end.filter(|_| discarded == 0);
         self.findings.read.push(Piece { header, end, bytes });
-        self.tail =
-            Some(Tail { header, end, file: name, offset, bytes, left, discarded, nonzero, closed_end });
+        self.tail = Some(Tail { header, end, offset, bytes, left, discarded, nonzero, closed_end });
         Ok(scanner.into_window())
     }
 
     /// Reads a lost segment, only for what it proves about those before it.
-    fn read_lost(
-        &mut self,
-        file: S::File,
-        bytes: u64,
-        header: Header,
-        window: Vec<u8>,
-    ) -> Result<Vec<u8>, RecoveryError> {
-        let failed = |error| io_error(&header.number.to_string(), error);
-        let mut scanner = Scanner::new(file, bytes, header, window);
+    fn read_lost(&mut self, mut scanner: Scanner<S::File>) -> Result<Vec<u8>, RecoveryError> {
+        let number = scanner.header.number;
+        let failed = |error| io_error(&number.to_string(), error);
         while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
         }
@@ -443,11 +396,6 @@ impl Findings {
         self.hole = next.map(|&next| Hole { last, next });
     }
 
-    /// Returns why a server does not start, if that is known only once all is read.
-    pub fn take_refusal(&mut self) -> Option<RecoveryError> {
-        self.id_too_large.take().map(|(file, id)| RecoveryError::Id { file, id })
-    }
-
     /// Bytes of files that are not proven to be on disk, in whole blocks.
     pub fn unproven_bytes(&self) -> u64 {
         let blocks = |(from, to): (u64, u64)| to.next_multiple_of(BLOCK_BYTES as u64) - from;
@@ -468,8 +416,8 @@ impl Findings {
     }
 
     fn note_id(&mut self, file: &str, id: JobId) {
-        if id > JobId::START_MAX && self.id_too_large.is_none() {
-            self.id_too_large = Some((file.to_owned(), id));
+        if id > JobId::START_MAX && self.refusal.is_none() {
+            self.refusal = Some(RecoveryError::Id { file: file.to_owned(), id });
         }
     }
 }
@@ -498,6 +446,23 @@ pub fn read_header<S: Segments + ?Sized>(
         Err(HeaderFault::Invalid) if is_blank => Ok(None),
         Err(HeaderFault::Invalid) => Err(RecoveryError::Damaged { file: name, offset: 0 }),
     }
+}
+
+/// Refuses files of other logs than this one, and files with names that no server has given them.
+pub fn refuse_strays(marks: &EndMarks, headers: &Headers, log_id: u64) -> Result<(), RecoveryError> {
+    if let Some((file, mark)) = marks.foreign(log_id) {
+        return Err(RecoveryError::other_log(file, mark.log_id, log_id));
+    }
+    for (&number, header) in headers.iter().filter_map(|(number, header)| Some((number, header.as_ref()?))) {
+        let file = number.to_string();
+        if header.log_id != log_id {
+            return Err(RecoveryError::other_log(&file, header.log_id, log_id));
+        }
+        if header.number != number && segment::is_misnamed(number, header, headers) {
+            return Err(RecoveryError::Misnamed { file, is: header.number.to_string() });
+        }
+    }
+    Ok(())
 }
 
 /// A segment that is missing may be there under another name.
