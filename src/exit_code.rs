@@ -16,7 +16,7 @@ use crate::io::driver::{Cause, Unavailable};
 use crate::io::named_file::FileError;
 use crate::io::privileges::PrivilegesError;
 #[cfg(feature = "replicate")]
-use crate::io::replica::{CheckError, RewriteError, TransferError, UrlError};
+use crate::io::replica::{self, CheckError, UrlError};
 use crate::io::socket::{Address, ListenError};
 use crate::io::users_file::TokenError;
 use crate::io::users_file::UsersError;
@@ -110,8 +110,7 @@ fn is_wrong_database(error: &(dyn Error + 'static)) -> bool {
     error.is::<ReplicateUsage>()
         || error.is::<UrlError>()
         || error.downcast_ref().is_some_and(|error: &CheckError| !error.is_temporary())
-        || error.downcast_ref().is_some_and(|error: &TransferError| !error.is_temporary())
-        || matches!(error.downcast_ref(), Some(RewriteError::Check(error)) if !error.is_temporary())
+        || error.downcast_ref().is_some_and(|error: &replica::ToolError| !error.is_temporary())
 }
 
 #[cfg(not(feature = "replicate"))]

@@ -3,11 +3,13 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
 use super::session::{Session, SessionError};
-use super::tables::{FORMAT, block_on};
-use super::{LogNumber, Settings};
+use super::settings::LOG;
+use super::tables::FORMAT;
+use super::{Settings, block_on};
 
 /// The oldest version that has what the tables need.
 const VERSION_MIN: i32 = 130_000;
@@ -92,8 +94,8 @@ pub enum CheckError {
     MissingTable(&'static str),
     #[error("the tables have format {0}, of a newer version; this one knows {FORMAT}")]
     Format(i32),
-    #[error("the tables have no log {0}; run beanring replicate init {1}")]
-    NoLog(LogNumber, String),
+    #[error("the tables have no log {LOG}; run beanring replicate init {0}")]
+    NoLog(String),
     #[error(
         "the user lacks privileges ({0}); grant select, insert, update, delete on beanring_log, beanring_epoch"
     )]
@@ -107,7 +109,8 @@ pub enum CheckError {
 }
 
 /// What a commit waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Commits {
     /// The acknowledgement of a standby.
     Replicated,
@@ -138,6 +141,24 @@ pub fn check(settings: &Settings, trusts_storage: bool) -> Result<(), CheckError
             Commits::Local => Err(CheckError::NotSynchronous),
         }
     })
+}
+
+/// Connects, for a tool that changes the log.
+pub(super) async fn open_to_write(settings: &Settings) -> Result<Session, CheckError> {
+    let mut session = open(settings).await?;
+    refuse_old_or_standby(&mut session).await?;
+    has_tables(&mut session, settings).await?;
+    has_privileges(&mut session).await?;
+    has_log(&mut session, settings).await?;
+    Ok(session)
+}
+
+/// Connects, for a tool that reads the log.
+pub(super) async fn open_to_read(settings: &Settings) -> Result<Session, CheckError> {
+    let mut session = open(settings).await?;
+    has_tables(&mut session, settings).await?;
+    has_log(&mut session, settings).await?;
+    Ok(session)
 }
 
 /// Connects. Of several hosts, one must be the primary. If none is, the error is that which tells most.
@@ -182,7 +203,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
 async fn not_older(primaries: Vec<(String, Session)>, settings: &Settings) -> Vec<(String, Session)> {
     let (mut older, mut others) = (Vec::new(), Vec::new());
     for (place, mut session) in primaries {
-        let checked = session.refuse_older(settings.log.sql(), settings.seen).await;
+        let checked = session.refuse_older(settings.seen).await;
         let list = if matches!(checked, Err(SessionError::Older(_))) { &mut older } else { &mut others };
         list.push((place, session));
     }
@@ -222,47 +243,39 @@ pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Re
         return Err(CheckError::NoTables(settings.to_string()));
     }
     if epoch.iter().any(|column| column == "format integer") {
-        let rows = session.query("select max(format) from beanring_epoch", &[]).await;
-        let rows = rows.map_err(|error| CheckError::of_statement(&error))?;
-        if let Some(format) = rows.first().and_then(|row| row.get::<_, Option<i32>>(0))
-            && format > FORMAT
-        {
+        let format: Option<Option<i32>> =
+            session.value("select max(format) from beanring_epoch", &[]).await?;
+        if let Some(format) = format.flatten().filter(|&format| format > FORMAT) {
             return Err(CheckError::Format(format));
         }
     }
-    for (name, columns, expected) in
-        [("beanring_epoch", &epoch, &EPOCH_COLUMNS[..]), ("beanring_log", &log, &LOG_COLUMNS[..])]
-    {
-        if !columns.is_empty() && columns != expected {
-            return Err(CheckError::OtherTables(name));
-        }
+    let tables = [("beanring_epoch", epoch, &EPOCH_COLUMNS[..]), ("beanring_log", log, &LOG_COLUMNS[..])];
+    let is_other = |(_, found, expected): &&(_, Vec<String>, _)| !found.is_empty() && found != expected;
+    if let Some((name, ..)) = tables.iter().find(is_other) {
+        return Err(CheckError::OtherTables(name));
     }
-    match (epoch.is_empty(), log.is_empty()) {
-        (true, _) => Err(CheckError::MissingTable("beanring_epoch")),
-        (_, true) => Err(CheckError::MissingTable("beanring_log")),
-        _ => Ok(()),
+    match tables.iter().find(|(_, found, _)| found.is_empty()) {
+        Some((name, ..)) => Err(CheckError::MissingTable(name)),
+        None => Ok(()),
     }
 }
 
 async fn columns(session: &mut Session, table: &str) -> Result<Vec<String>, CheckError> {
-    let rows = session.query(COLUMNS, &[&table]).await.map_err(|error| CheckError::of_statement(&error))?;
+    let rows = session.query(COLUMNS, &[&table]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Whether the tables have the log.
-pub(super) async fn has_log(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
-    let sql = "select 1 from beanring_epoch where log = $1";
-    let rows = session.query(sql, &[&settings.log.sql()]).await;
-    match rows.map_err(|error| CheckError::of_statement(&error))?.is_empty() {
-        true => Err(CheckError::NoLog(settings.log, settings.to_string())),
-        false => Ok(()),
+async fn has_log(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
+    match session.row("select 1 from beanring_epoch where log = $1", &[&LOG]).await? {
+        Some(_) => Ok(()),
+        None => Err(CheckError::NoLog(settings.to_string())),
     }
 }
 
-pub(super) async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
-    let rows = session.query(PRIVILEGES, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
-    match rows.first() {
-        Some(row) => Err(CheckError::Privileges(row.get(0))),
+async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
+    match session.value(PRIVILEGES, &[]).await? {
+        Some(missing) => Err(CheckError::Privileges(missing)),
         None => Ok(()),
     }
 }
@@ -282,8 +295,8 @@ pub(super) async fn commits(session: &mut Session) -> Result<Commits, CheckError
 }
 
 async fn one(session: &mut Session, sql: &'static str) -> Result<tokio_postgres::Row, CheckError> {
-    let rows = session.query(sql, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
-    rows.into_iter().next().ok_or_else(|| CheckError::Statement("a query has returned no row".to_owned()))
+    let row = session.row(sql, &[]).await?;
+    row.ok_or_else(|| CheckError::Statement("a query has returned no row".to_owned()))
 }
 
 impl CheckError {
@@ -328,16 +341,17 @@ impl CheckError {
         }
         Self::Unreachable(shown())
     }
+}
 
+impl From<SessionError> for CheckError {
     /// Classifies the error of a statement.
-    pub(super) fn of_statement(error: &SessionError) -> Self {
+    fn from(error: SessionError) -> Self {
         match error.code() {
             Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Self::Privileges(error.to_string()),
             Some(code) if *code == SqlState::INVALID_SCHEMA_NAME => Self::NoSchema,
             // A prepared statement is unknown, or known already: another session got it.
             Some(code)
-                if *code == SqlState::INVALID_SQL_STATEMENT_NAME
-                    || *code == SqlState::DUPLICATE_PSTATEMENT =>
+                if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code) =>
             {
                 Self::Pooler
             }
@@ -355,7 +369,7 @@ mod tests {
     /// A fenced leader that starts again would end instead.
     #[test]
     fn a_connection_that_is_lost_is_waited_for() {
-        let lost = CheckError::of_statement(&SessionError::Timeout);
+        let lost = CheckError::from(SessionError::Timeout);
         assert!(lost.is_temporary() && !matches!(lost, CheckError::Statement(_)), "{lost}");
     }
 }

@@ -69,11 +69,6 @@ impl Context {
     pub fn link_named(&self, name: &str) -> Link {
         Link::new(Arc::new(self.settings.named(name)), self.shared.clone())
     }
-
-    /// The number of the log for SQL.
-    pub fn log(&self) -> i32 {
-        self.settings.log.sql()
-    }
 }
 
 /// Passes requests to their tasks until there will be no more.
