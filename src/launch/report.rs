@@ -15,7 +15,7 @@ use crate::wal::Durability;
 
 /// Logs what the start has taken from the system, and what an operator may not have meant.
 pub(super) fn start(prepared: &Prepared) {
-    let Prepared { config, listeners, user, driver, fallback, .. } = prepared;
+    let Prepared { config, listeners, user, found, driver, fallback, .. } = prepared;
     let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
     let restarted = if listeners.iter().any(Listener::is_from_restart) { ", restarted in place" } else { "" };
     info!("beanring {version} (pid {pid}){restarted}");
@@ -28,10 +28,10 @@ pub(super) fn start(prepared: &Prepared) {
     for warning in config.warnings.iter().filter(is_true) {
         warn!("{warning}");
     }
-    for warning in prepared.found().start_warnings(config) {
+    for warning in found.start_warnings(config, prepared.descriptors_max, prepared.began) {
         warn!("{warning}");
     }
-    if let (Some(path), Some(file)) = (&config.auth, &prepared.users) {
+    if let (Some(path), Some(file)) = (&config.auth, &found.users) {
         info!("{} in {}", Count(file.users.len(), "user"), path.display());
     }
     if prepared.is_address_ignored {
