@@ -94,7 +94,7 @@ impl<S: Service> Transport<S> {
     /// Returns a transport for this server, which counts in `counts`. Without an identity no connection is one over TLS.
     pub fn new(server: S, identity: Option<Identity>, counts: Rc<TlsCounts>) -> Self {
         if let Some(identity) = &identity {
-            counts.not_after_s.set(identity.not_after_s);
+            counts.not_after_s.set(identity.own.not_after_s);
         }
         let account = server.account();
         Self {
@@ -147,7 +147,7 @@ impl<S: Service> Transport<S> {
         match *event {
             Event::Received { bytes, .. } => match session.phase {
                 Phase::Handshake => self.handshake_input(conn, bytes),
-                Phase::Open if session.is_unread => {
+                Phase::Open if session.flags.is_unread => {
                     session.incoming.extend_from_slice(bytes);
                     self.pause_unread(conn);
                 }
@@ -165,14 +165,14 @@ impl<S: Service> Transport<S> {
                 handle(&mut self.server, self.now, Event::InputEnding { conn });
             }
             Event::InputEnded { .. } => match session.phase {
-                Phase::Handshake if session.is_waiting => session.end_is_waiting = true,
+                Phase::Handshake if session.flags.is_waiting => session.flags.end_is_waiting = true,
                 Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
-                Phase::Open if session.is_unread => session.end_is_waiting = true,
+                Phase::Open if session.flags.is_unread => session.flags.end_is_waiting = true,
                 Phase::Open => self.end_input(conn),
                 Phase::Failed | Phase::Closing => {}
             },
             Event::HungUp { .. } => {
-                session.is_broken = true;
+                session.flags.is_broken = true;
                 match session.phase {
                     Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
                     Phase::Open => handle(&mut self.server, self.now, Event::HungUp { conn }),
@@ -196,7 +196,7 @@ impl<S: Service> Transport<S> {
 
     /// Has a connection continue once the effects of the server are carried out.
     fn continue_later(&mut self, conn: ConnId) {
-        if !std::mem::replace(&mut self.sessions.get(conn).is_ready, true) {
+        if !std::mem::replace(&mut self.sessions.get(conn).flags.is_ready, true) {
             self.ready.push_back(conn);
         }
     }
@@ -204,13 +204,13 @@ impl<S: Service> Transport<S> {
     /// Does the next thing that is left over of input, or sends.
     fn continue_now(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        session.is_ready = false;
-        if session.phase == Phase::Open && std::mem::take(&mut session.is_failing) {
+        session.flags.is_ready = false;
+        if session.phase == Phase::Open && std::mem::take(&mut session.flags.is_failing) {
             self.break_off(conn);
             self.continue_later(conn);
         } else if session.phase == Phase::Open
-            && !session.is_unread
-            && std::mem::take(&mut session.end_is_waiting)
+            && !session.flags.is_unread
+            && std::mem::take(&mut session.flags.end_is_waiting)
         {
             self.end_input(conn);
             self.continue_later(conn);
@@ -221,7 +221,7 @@ impl<S: Service> Transport<S> {
     }
 
     fn tell_close(&mut self, conn: ConnId) {
-        if !std::mem::replace(&mut self.sessions.get(conn).has_told_close, true) {
+        if !std::mem::replace(&mut self.sessions.get(conn).flags.has_told_close, true) {
             self.closing.remove();
             self.effects.push_back(Effect::Close(conn));
         }
@@ -238,7 +238,7 @@ impl<S: Service> Transport<S> {
     fn translate(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::Send(conn) if self.sessions.has(conn) => {
-                self.sessions.get(conn).has_output = true;
+                self.sessions.get(conn).flags.has_output = true;
                 self.continue_later(conn);
                 None
             }
@@ -248,7 +248,7 @@ impl<S: Service> Transport<S> {
                 None
             }
             Effect::Pause(conn) | Effect::Resume(conn) if self.sessions.has(conn) => {
-                self.sessions.get(conn).is_paused_by_server = effect == Effect::Pause(conn);
+                self.sessions.get(conn).flags.is_paused_by_server = effect == Effect::Pause(conn);
                 self.watch_record(conn, true);
                 self.sessions.recount(conn);
                 self.steer_input(conn);
