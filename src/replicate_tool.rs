@@ -2,7 +2,6 @@
 
 use std::env;
 use std::error::Error;
-use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -110,8 +109,9 @@ fn write_created(settings: &Settings, created: Created, out: &mut impl Write) ->
 
 fn write_status(settings: &Settings, status: &Status, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "log        {LOG} in {settings}")?;
-    writeln!(out, "epoch      {}{}", status.epoch, Ago(status.epoch_seconds))?;
-    writeln!(out, "leader     {}", Leader(status))?;
+    let ago = status.epoch_seconds.map(|seconds| format!(", for {seconds:.0} s")).unwrap_or_default();
+    writeln!(out, "epoch      {}{ago}", status.epoch)?;
+    writeln!(out, "leader     {}", leader(status))?;
     if let Some(http) = &status.leader_http {
         writeln!(out, "console    {}", http.escape_debug())?;
     }
@@ -157,30 +157,17 @@ fn write_status(settings: &Settings, status: &Status, out: &mut impl Write) -> i
 }
 
 /// The leader, in words.
-struct Leader<'a>(&'a Status);
-
-impl fmt::Display for Leader<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status { epoch, leader, leader_connected, leader_host, .. } = self.0;
-        if *epoch == 0 {
-            return f.write_str("there has been none");
-        }
-        match leader {
-            None => f.write_str("(accepts no forwarded connections)")?,
-            Some(address) => write!(f, "{}", address.escape_debug())?,
-        }
-        match (leader_connected, leader_host) {
-            (true, Some(host)) => write!(f, ", connected from {host}"),
-            (true, None) => write!(f, ", connected"),
-            (false, _) => write!(f, ", not connected"),
-        }
+fn leader(status: &Status) -> String {
+    if status.epoch == 0 {
+        return "there has been none".to_owned();
     }
-}
-
-struct Ago(Option<f64>);
-
-impl fmt::Display for Ago {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |seconds| write!(f, ", for {seconds:.0} s"))
+    let address = match &status.leader {
+        None => "(accepts no forwarded connections)".to_owned(),
+        Some(address) => address.escape_debug().to_string(),
+    };
+    match (status.leader_connected, &status.leader_host) {
+        (true, Some(host)) => format!("{address}, connected from {host}"),
+        (true, None) => format!("{address}, connected"),
+        (false, _) => format!("{address}, not connected"),
     }
 }

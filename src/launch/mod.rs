@@ -36,6 +36,7 @@ use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
 use crate::wal::{Durability, Wal};
+use crate::wal_tool::Count;
 
 /// The system refuses what every server needs.
 // docs/RUNBOOK.md lists these messages.
@@ -358,7 +359,7 @@ fn listen(listeners: &[Listener]) -> Result<(), ListenError> {
 /// The status line of `systemctl status`.
 fn status(listeners: &[Listener], jobs: usize, driver: &str) -> String {
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let jobs = report::Count(jobs, "job");
+    let jobs = Count(jobs as u64, "job");
     format!("listening on {}, recovered {jobs}, driver {driver}", names.join(" and "))
 }
 

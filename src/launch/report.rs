@@ -12,6 +12,7 @@ use crate::io::socket::Listener;
 use crate::server::Protocol;
 use crate::time::Span;
 use crate::wal::Durability;
+use crate::wal_tool::Count;
 
 /// Logs what the start has taken from the system, and what an operator may not have meant.
 pub(super) fn start(prepared: &Prepared) {
@@ -32,7 +33,7 @@ pub(super) fn start(prepared: &Prepared) {
         warn!("{warning}");
     }
     if let (Some(path), Some(file)) = (&config.auth, &found.users) {
-        info!("{} in {}", Count(file.users.len(), "user"), path.display());
+        info!("{} in {}", Count(file.users.len() as u64, "user"), path.display());
     }
     if prepared.is_address_ignored {
         info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
@@ -58,8 +59,8 @@ pub(super) fn recovery(directory: &Path, jobs: usize, segments: usize, took: Spa
             segments,
             duration_ms,
             "job log: recovered {} from {directory} in {duration_ms} ms ({})",
-            Count(jobs, "job"),
-            Count(segments, "segment")
+            Count(jobs as u64, "job"),
+            Count(segments as u64, "segment")
         );
     }
 }
@@ -166,16 +167,6 @@ impl<T: fmt::Display> fmt::Display for Limit<T> {
             Some(limit) => limit.fmt(f),
             None => f.write_str("unlimited"),
         }
-    }
-}
-
-/// A number of things.
-pub(super) struct Count(pub(super) usize, pub(super) &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(count, what) = self;
-        write!(f, "{count} {what}{}", if *count == 1 { "" } else { "s" })
     }
 }
 

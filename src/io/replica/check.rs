@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
 use super::session::{Session, SessionError};
-use super::settings::LOG;
+use super::settings::{LOG, places};
 use super::tables::FORMAT;
 use super::{Settings, block_on};
 
@@ -178,7 +178,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
     let (mut primaries, mut others, mut refusal) = (Vec::new(), Vec::new(), None);
     for attempt in attempts {
         let (host, opened) = attempt.await.expect("no task panics");
-        let place = host.places();
+        let place = places(&host.config);
         match opened.map_err(|error| (CheckError::of_connection(&error, &host), error)) {
             Ok(session) => primaries.push((place, session)),
             Err((CheckError::Standby, _)) => others.push(format!("{place} is a standby, or read-only")),

@@ -155,11 +155,6 @@ impl Settings {
         hosts.split(',').filter_map(|host| alone(host).ok()).collect()
     }
 
-    /// The hosts with their ports.
-    pub(super) fn places(&self) -> String {
-        places(&self.config)
-    }
-
     /// The same with the hosts tried in any order.
     pub(super) fn shuffled(&self) -> Self {
         let mut shuffled = self.clone();
@@ -251,7 +246,8 @@ fn shown(config: &Config) -> String {
     format!("postgres://{user}@{}/{database}", places(config))
 }
 
-fn places(config: &Config) -> String {
+/// The hosts with their ports.
+pub(super) fn places(config: &Config) -> String {
     let port_of = |at: usize| config.get_ports().get(at).or(config.get_ports().first()).copied();
     let named = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) if name.contains(':') => format!("[{name}]"),

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::appends::WAITING;
 use super::store::{Store, append, chunks, led, own_led, result_of, term};
-use crate::site::{settings, site, start};
+use crate::site::{site, start};
 
 #[test]
 fn a_claim_continues_the_log_behind_a_hole() {
