@@ -91,11 +91,11 @@ pub(super) fn limits(config: &ServerConfig) {
     }
     info!(
         "limits: memory {}, job size {}, connections {}, tubes {}, watches per connection {}",
-        Limit(config.max_memory_bytes.map(Bytes)),
+        limit(config.max_memory_bytes.map(Bytes)),
         Bytes(config.job_bytes_max.into()),
-        Limit(config.max_connections),
-        Limit(config.max_tubes),
-        Limit(config.max_watches)
+        limit(config.max_connections),
+        limit(config.max_tubes),
+        limit(config.max_watches)
     );
 }
 
@@ -159,15 +159,8 @@ const fn millis(span: Span) -> u64 {
 }
 
 /// A limit that may not be there.
-struct Limit<T>(Option<T>);
-
-impl<T: fmt::Display> fmt::Display for Limit<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(limit) => limit.fmt(f),
-            None => f.write_str("unlimited"),
-        }
-    }
+fn limit(limit: Option<impl fmt::Display>) -> String {
+    limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
 }
 
 /// A number of bytes, in the largest unit that it is a multiple of.
@@ -201,6 +194,6 @@ mod tests {
         ] {
             assert_eq!(Bytes(bytes).to_string(), expected);
         }
-        assert_eq!(Limit(None::<u32>).to_string(), "unlimited");
+        assert_eq!(limit(None::<u32>), "unlimited");
     }
 }

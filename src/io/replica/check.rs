@@ -15,27 +15,15 @@ use super::{Settings, block_on};
 const VERSION_MIN: i32 = 130_000;
 
 const COLUMNS: &str = "
-    select a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) from pg_attribute a
-    where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum";
+    select string_agg(a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum)
+    from pg_attribute a where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped";
 
-const LOG_COLUMNS: [&str; 4] = ["log integer", "pos bigint", "epoch bigint", "chunk bytea"];
+const LOG_COLUMNS: &str = "log integer, pos bigint, epoch bigint, chunk bytea";
 
-const RESERVE_COLUMNS: [&str; 1] = ["filler character(400)"];
+const RESERVE_COLUMNS: &str = "filler character(400)";
 
-const EPOCH_COLUMNS: [&str; 12] = [
-    "log integer",
-    "format integer",
-    "log_id bigint",
-    "epoch bigint",
-    "begin bigint",
-    "beat bigint",
-    "since timestamp with time zone",
-    "address text",
-    "http text",
-    "token bigint",
-    "secret bigint",
-    "lease_ms bigint",
-];
+const EPOCH_COLUMNS: &str = "log integer, format integer, log_id bigint, epoch bigint, begin bigint, beat bigint, \
+    since timestamp with time zone, address text, http text, token bigint, secret bigint, lease_ms bigint";
 
 const PRIVILEGES: &str = "
     select t.name || ': ' || p.privilege
@@ -242,15 +230,15 @@ pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Re
     if epoch.is_empty() && log.is_empty() {
         return Err(CheckError::NoTables(settings.to_string()));
     }
-    if epoch.iter().any(|column| column == "format integer") {
+    if epoch.split(", ").any(|column| column == "format integer") {
         let format: Option<Option<i32>> =
             session.value("select max(format) from beanring_epoch", &[]).await?;
         if let Some(format) = format.flatten().filter(|&format| format > FORMAT) {
             return Err(CheckError::Format(format));
         }
     }
-    let tables = [("beanring_epoch", epoch, &EPOCH_COLUMNS[..]), ("beanring_log", log, &LOG_COLUMNS[..])];
-    let is_other = |(_, found, expected): &&(_, Vec<String>, _)| !found.is_empty() && found != expected;
+    let tables = [("beanring_epoch", epoch, EPOCH_COLUMNS), ("beanring_log", log, LOG_COLUMNS)];
+    let is_other = |(_, found, expected): &&(_, String, _)| !found.is_empty() && found != expected;
     if let Some((name, ..)) = tables.iter().find(is_other) {
         return Err(CheckError::OtherTables(name));
     }
@@ -260,9 +248,10 @@ pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Re
     }
 }
 
-async fn columns(session: &mut Session, table: &str) -> Result<Vec<String>, CheckError> {
-    let rows = session.query(COLUMNS, &[&table]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+/// The columns of a table with their types; nothing if there is no such table.
+async fn columns(session: &mut Session, table: &str) -> Result<String, CheckError> {
+    let columns: Option<Option<String>> = session.value(COLUMNS, &[&table]).await?;
+    Ok(columns.flatten().unwrap_or_default())
 }
 
 /// Whether the tables have the log.

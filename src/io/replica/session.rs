@@ -57,7 +57,7 @@ const OLDER_FOR: Duration = Duration::from_secs(5);
 
 /// An open session.
 pub(super) struct Session {
-    pub client: Client,
+    client: Client,
     statements: HashMap<&'static str, Statement>,
     notices: Arc<AtomicU64>,
     /// Its sender lives as long as the session.
@@ -135,11 +135,6 @@ impl Session {
         });
         client.simple_query(SETTINGS).await?;
         Ok(Self { client, statements: HashMap::new(), notices, ended })
-    }
-
-    /// Whether the session is lost.
-    pub fn is_closed(&self) -> bool {
-        self.client.is_closed()
     }
 
     /// Prepares a statement, once in the session.
@@ -349,7 +344,7 @@ impl Link {
 
     /// Returns the session, or opens one. After an attempt that failed it first waits.
     pub async fn session(&mut self) -> Result<&mut Session, SessionError> {
-        if self.session.as_ref().is_none_or(Session::is_closed) {
+        if !self.is_open() {
             self.session = None;
             sleep_until(self.retry_at).await;
             let opened = self.open().await;
@@ -433,6 +428,6 @@ impl Link {
 
     /// Whether a session is open.
     pub fn is_open(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| !session.is_closed())
+        self.session.as_ref().is_some_and(|session| !session.client.is_closed())
     }
 }

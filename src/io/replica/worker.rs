@@ -28,7 +28,7 @@ pub(super) struct Outbox {
 }
 
 /// Requests of one kind, and the tasks that answer them.
-struct Queue<T>(Arc<Mutex<Tasks<T>>>);
+struct Queue<T>(Mutex<Tasks<T>>);
 
 struct Tasks<T> {
     /// Requests for which no task was idle.
@@ -109,13 +109,13 @@ pub(super) async fn run(
 }
 
 /// Starts tasks that answer the requests of one kind, each on a session of its own.
-fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> Queue<T>
+fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> Arc<Queue<T>>
 where
     T: Send + 'static,
     F: Fn(Context, Link, T) -> A + Copy + Send + 'static,
     A: Future<Output = (Link, DatabaseReply)> + Send,
 {
-    let queue = Queue::new();
+    let queue = Arc::new(Queue(Mutex::new(Tasks { waiting: VecDeque::new(), idle: Vec::new() })));
     for _ in 0..tasks {
         let (context, queue) = (context.clone(), queue.clone());
         tokio::spawn(async move {
@@ -140,10 +140,6 @@ where
 }
 
 impl<T> Queue<T> {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(Tasks { waiting: VecDeque::new(), idle: Vec::new() })))
-    }
-
     /// Passes a request to the task that was busy last: its process in the database has what it needs in its caches.
     fn pass(&self, request: T) {
         let mut tasks = self.tasks();
@@ -167,11 +163,5 @@ impl<T> Queue<T> {
 
     fn tasks(&self) -> MutexGuard<'_, Tasks<T>> {
         self.0.lock().expect("no code panics while it holds the lock")
-    }
-}
-
-impl<T> Clone for Queue<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
