@@ -171,9 +171,9 @@ pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
         return Vec::new();
     };
     let text = |name: GeneralName| match name {
-        GeneralName::DnsName(name) => Some(name.as_str().to_owned()),
-        GeneralName::Rfc822Name(name) => Some(name.as_str().to_owned()),
-        GeneralName::UniformResourceIdentifier(name) => Some(name.as_str().to_owned()),
+        GeneralName::DnsName(name)
+        | GeneralName::Rfc822Name(name)
+        | GeneralName::UniformResourceIdentifier(name) => Some(name.as_str().to_owned()),
         _ => None,
     };
     names.0.into_iter().filter_map(text).collect()

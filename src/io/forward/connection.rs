@@ -117,9 +117,8 @@ pub struct Pipe {
 
 impl Pipe {
     pub fn new(memory_max: usize) -> Self {
-        let buffer = vec![0; BUFFER_BYTES].into();
         Self {
-            buffer,
+            buffer: vec![0; BUFFER_BYTES].into(),
             translated: Vec::new(),
             spare: Vec::new(),
             passed: [0; 2],
@@ -139,16 +138,14 @@ impl Pipe {
     /// Sends what was translated. Returns what the other side does not take.
     fn send(&mut self, sink: RawFd) -> nix::Result<Option<Pending>> {
         let sent = send_all(sink, &self.translated)?;
-        Ok((sent < self.translated.len()).then(|| self.keep(sent)))
-    }
-
-    /// Keeps the rest of what was translated.
-    fn keep(&mut self, sent: usize) -> Pending {
+        if sent == self.translated.len() {
+            return Ok(None);
+        }
         let mut bytes = self.spare.pop().unwrap_or_default();
         let before = bytes.capacity();
         bytes.extend_from_slice(&self.translated[sent..]);
         self.memory += bytes.capacity() - before;
-        Pending { bytes, sent: 0 }
+        Ok(Some(Pending { bytes, sent: 0 }))
     }
 
     fn take_back(&mut self, mut pending: Pending) {

@@ -60,15 +60,13 @@ pub fn export(settings: &Settings, now: Time) -> Result<Content, ToolError> {
     })
 }
 
-/// Where an import begins.
-struct Place {
-    epoch: Epoch,
-    log_id: u64,
-    begin: Position,
-}
-
-/// Locks the log, and makes sure that it has no leader and no jobs.
-async fn find_place(session: &mut Session, settings: &Settings, now: Time) -> Result<Place, ToolError> {
+/// Locks the log, and makes sure that it has no leader and no jobs. Returns the epoch of an import, the id of the log, and the position
+/// where the import begins.
+async fn find_place(
+    session: &mut Session,
+    settings: &Settings,
+    now: Time,
+) -> Result<(Epoch, u64, Position), ToolError> {
     let row = session.row(LOCK_EPOCH, &[&LOG]).await?;
     let row = row.ok_or_else(|| CheckError::NoLog(settings.to_string()))?;
     let number = |at: usize| row.get::<_, i64>(at).cast_unsigned();
@@ -86,12 +84,12 @@ async fn find_place(session: &mut Session, settings: &Settings, now: Time) -> Re
         }
     }
     // A log that begins behind its first position begins with a segment.
-    Ok(Place { epoch: epoch.next(), log_id, begin: last.max(begin).next() })
+    Ok((epoch.next(), log_id, last.max(begin).next()))
 }
 
 async fn write(
     session: &mut Session,
-    Place { epoch, log_id, begin }: Place,
+    (epoch, log_id, begin): (Epoch, u64, Position),
     content: &Content,
     now: Time,
 ) -> Result<(), ToolError> {

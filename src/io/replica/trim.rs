@@ -21,14 +21,12 @@ const DELETE_SOME: &str = "
     delete from beanring_log where log = $1 and pos in
         (select pos from beanring_log where log = $1 and pos < $2 order by pos limit 500)";
 
-/// A position to begin at.
-pub(super) struct Trim {
-    pub term: Term,
-    pub before: Position,
-}
-
-pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link, DatabaseReply) {
-    let result = try_trim(&mut link, &trim).await;
+pub(super) async fn trim(
+    context: Context,
+    mut link: Link,
+    (term, before): (Term, Position),
+) -> (Link, DatabaseReply) {
+    let result = try_trim(&mut link, term, before).await;
     let result = link.end(result);
     if result.is_ok() {
         context.trimmed.notify_one();
@@ -36,12 +34,11 @@ pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link,
     (link, DatabaseReply::Trimmed(result))
 }
 
-async fn try_trim(link: &mut Link, trim: &Trim) -> Result<(), SessionError> {
+async fn try_trim(link: &mut Link, term: Term, before: Position) -> Result<(), SessionError> {
     let session = link.session().await?;
-    let before = sql(trim.before.0);
-    let (epoch, token) = (sql(trim.term.epoch.0), sql(trim.term.token));
+    let (epoch, token, before) = (sql(term.epoch.0), sql(term.token), sql(before.0));
     if session.execute(SET_BEGIN, &[&LOG, &epoch, &before, &token]).await? == 0 {
-        return fenced(session, trim.term).await;
+        return fenced(session, term).await;
     }
     // No process reads these rows any more, whatever the epoch is. Rows that a crash brings back are deleted by the next trim.
     loop {

@@ -99,7 +99,7 @@ pub(super) async fn run(
             Request::Renew(term) => renewals.pass(term),
             Request::Claim(claim) => claims.pass(claim),
             Request::Read { from } => reads.pass(from),
-            Request::Trim { term, before } => trims.pass(trim::Trim { term, before }),
+            Request::Trim { term, before } => trims.pass((term, before)),
             Request::Reserve(wanted) => reserves.pass(wanted),
             Request::Watch(term) => {
                 let _ = watches.send(Some(term));
