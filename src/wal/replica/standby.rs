@@ -288,7 +288,7 @@ impl Standby {
         // Trimmed chunks cannot be compared.
         let untrimmed = position.0.saturating_sub(seen.begin.0) as usize;
         let trimmed = follower.tail.len().saturating_sub(untrimmed);
-        // mutant replica-claim-on-what-was-undone: skip(trimmed) => skip(usize::MAX)
+        // mutant replica-claim-on-what-was-undone: trimmed => usize::MAX
         let tail = follower.tail.iter().copied().skip(trimmed).collect();
         let mut leader = self.config.me.clone();
         // mutant replica-token-of-an-earlier-claim: removed
