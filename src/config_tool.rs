@@ -101,8 +101,8 @@ fn text(flag: &Flag, setting: &Setting) -> String {
 /// Whether a value is a URL in which a password would be found.
 #[cfg(feature = "replicate")]
 fn is_url(setting: &Setting) -> bool {
-    use crate::io::replica::{LogNumber, Settings, UrlError};
-    let url = setting.value.to_str().map(|url| Settings::parse(url, LogNumber::default()));
+    use crate::io::replica::{Settings, UrlError};
+    let url = setting.value.to_str().map(Settings::parse);
     matches!(url, Some(Ok(_) | Err(UrlError::File(..))))
 }
 

@@ -3,7 +3,7 @@
 //! The client has exit codes of its own.
 
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -16,10 +16,9 @@ use crate::io::driver::{Cause, Unavailable};
 use crate::io::named_file::FileError;
 use crate::io::privileges::PrivilegesError;
 #[cfg(feature = "replicate")]
-use crate::io::replica::{CheckError, RewriteError, TransferError, UrlError};
+use crate::io::replica::{self, CheckError, UrlError};
 use crate::io::socket::{Address, ListenError};
-use crate::io::users_file::TokenError;
-use crate::io::users_file::UsersError;
+use crate::io::users_file::{TokenError, UsersError};
 use crate::io::wal_files::DirectoryError;
 use crate::io::wal_files::offline::ToolError;
 #[cfg(feature = "replicate")]
@@ -62,21 +61,21 @@ fn is_wrong_setting(error: &ConfigError) -> bool {
 fn is_wrong_address(error: &ListenError) -> bool {
     match error {
         ListenError::NotASocket { .. } | ListenError::UnknownGroup { .. } => true,
-        ListenError::System { address: Address::Unix(_), errno } => {
-            matches!(errno, Errno::ENOENT | Errno::ENOTDIR)
-        }
+        ListenError::System { address: Address::Unix(_), errno: Errno::ENOENT | Errno::ENOTDIR } => true,
         _ => false,
     }
 }
 
 fn is_wrong_directory(error: &DirectoryError) -> bool {
     match error {
-        DirectoryError::Unusable(_, error) => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        }
+        DirectoryError::Unusable(_, error) => is_no_directory(error),
         DirectoryError::Foreign(..) => true,
         DirectoryError::Denied { .. } | DirectoryError::Locked(_) => false,
     }
+}
+
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// A token that cannot be read now may be readable later.
@@ -110,8 +109,7 @@ fn is_wrong_database(error: &(dyn Error + 'static)) -> bool {
     error.is::<ReplicateUsage>()
         || error.is::<UrlError>()
         || error.downcast_ref().is_some_and(|error: &CheckError| !error.is_temporary())
-        || error.downcast_ref().is_some_and(|error: &TransferError| !error.is_temporary())
-        || matches!(error.downcast_ref(), Some(RewriteError::Check(error)) if !error.is_temporary())
+        || error.downcast_ref().is_some_and(|error: &replica::ToolError| !error.is_temporary())
 }
 
 #[cfg(not(feature = "replicate"))]
@@ -122,9 +120,7 @@ const fn is_wrong_database(_: &(dyn Error + 'static)) -> bool {
 /// A tool cannot work on the directory that was named.
 fn is_wrong_argument(error: &ToolError) -> bool {
     match error {
-        ToolError::Unusable(_, error) => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        }
+        ToolError::Unusable(_, error) => is_no_directory(error),
         ToolError::File(_)
         | ToolError::NoLog(_)
         | ToolError::Binlog(_)

@@ -109,13 +109,13 @@ where
     ) -> fmt::Result {
         let level = *event.metadata().level();
         if self.is_for_journal {
-            write!(writer, "<{}>", priority(level))?;
+            write!(writer, "<{}>", numbers(level).0)?;
         } else {
             SystemTime.format_time(&mut writer)?;
             writer.write_char(' ')?;
         }
         if writer.has_ansi_escapes() {
-            write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", color(level))?;
+            write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", numbers(level).1)?;
         } else {
             write!(writer, "{level:>5} ")?;
         }
@@ -156,24 +156,14 @@ impl Visit for Line<'_> {
     }
 }
 
-/// The number of a syslog priority.
-const fn priority(level: Level) -> u8 {
+/// The number of the syslog priority of a level, and that of its terminal color.
+const fn numbers(level: Level) -> (u8, u8) {
     match level {
-        Level::ERROR => 3,
-        Level::WARN => 4,
-        Level::INFO => 6,
-        _ => 7,
-    }
-}
-
-/// The number of a terminal color.
-const fn color(level: Level) -> u8 {
-    match level {
-        Level::ERROR => 31,
-        Level::WARN => 33,
-        Level::INFO => 32,
-        Level::DEBUG => 34,
-        _ => 35,
+        Level::ERROR => (3, 31),
+        Level::WARN => (4, 33),
+        Level::INFO => (6, 32),
+        Level::DEBUG => (7, 34),
+        _ => (7, 35),
     }
 }
 

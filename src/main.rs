@@ -42,35 +42,27 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     match tool {
-        Some(Tool::Wal(tool)) => wal_tool::run(tool),
+        Some(Tool::Wal(tool)) => return wal_tool::run(tool),
         #[cfg(feature = "replicate")]
-        Some(Tool::Replicate(tool)) => beanring::replicate_tool::run(tool).map(|()| ExitCode::SUCCESS),
-        Some(Tool::Version) => {
-            print(&concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"), "\n"))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Tool::Healthcheck(tool)) => {
-            healthcheck::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS)
-        }
-        Some(Tool::Config(tool)) => config_tool::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS),
+        Some(Tool::Replicate(tool)) => beanring::replicate_tool::run(tool)?,
+        Some(Tool::Version) => print(&concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"), "\n"))?,
+        Some(Tool::Healthcheck(tool)) => healthcheck::run(&tool, settings.complete()?)?,
+        Some(Tool::Config(tool)) => config_tool::run(&tool, settings.complete()?)?,
         #[cfg(feature = "completions")]
-        Some(Tool::Completions { shell }) => {
-            print(&beanring::completions::script(shell))?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Some(Tool::Completions { shell }) => print(&beanring::completions::script(shell))?,
         #[cfg(feature = "completions")]
-        Some(Tool::Manual { dir }) => match beanring::manual::write(&dir) {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(error) => Err(format!("{}: {error}", dir.display()).into()),
-        },
+        Some(Tool::Manual { dir }) => {
+            beanring::manual::write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        }
         #[cfg(feature = "client")]
-        Some(Tool::Client(verb)) => Ok(client::run(verb)?),
-        None if checks_config => check(&ServerConfig::check(settings.complete()?)?),
-        None => serve(ServerConfig::check(settings.complete()?)?),
+        Some(Tool::Client(verb)) => return Ok(client::run(verb)?),
+        None if checks_config => check(&ServerConfig::check(settings.complete()?)?)?,
+        None => return serve(ServerConfig::check(settings.complete()?)?),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn check(config: &ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
+fn check(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
     for warning in &config.warnings {
         eprintln!("beanring: {warning}");
     }
@@ -82,7 +74,7 @@ fn check(config: &ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     if RunningServer::from_environment().is_some() {
         print(&format_args!("{TAKES_CONNECTIONS}\n"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn serve(config: ServerConfig) -> Result<ExitCode, Box<dyn Error>> {

@@ -14,12 +14,10 @@ use crate::io::driver::PreparedDriver;
 use crate::io::privileges::{PrivilegesError, User, drop_privileges};
 use crate::io::reexec::{ACTIVATED, RunningServer};
 use crate::io::socket::{Address, Listener, ListenerKind};
-use crate::io::users_file::TokenFile;
-use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{Directory, DirectoryError};
-use crate::io::{binlog_import, cgroup, descriptors, wal_files};
+use crate::io::{binlog_import, descriptors, wal_files};
+use crate::launch::replicate;
 use crate::launch::warnings::{Found, open_listener};
-use crate::launch::{certificate, replicate};
 
 /// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
 /// dropped its privileges.
@@ -104,9 +102,7 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
         PrivilegesError::User { .. } if present.is_some() => SettingError::about(&given.user, Refusal::User),
         error => refused_user(error),
     })?;
-    let token = about(&given.http_token, config.http_token.as_deref().map(TokenFile::read).transpose())?;
-    let certificate = certificate::read(config)?;
-    let users = about(&given.auth, config.auth.as_deref().map(UsersFile::read).transpose())?;
+    let found = Found::read(config)?;
     replicate::check_url(config)?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
@@ -142,15 +138,8 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
         }
     }
     let driver = PreparedDriver::name_of_choice(config.io)?;
-    let found = Found {
-        token: token.as_ref(),
-        certificate: certificate.as_ref(),
-        users: users.as_ref(),
-        descriptors_max: descriptors::raise_limit().unwrap_or(u64::MAX),
-        cgroup_bytes: cgroup::memory_limit(),
-        now: Clock::start().now(),
-    };
-    let mut warnings = found.start_warnings(config);
+    let descriptors_max = descriptors::raise_limit().unwrap_or(u64::MAX);
+    let mut warnings = found.start_warnings(config, descriptors_max, Clock::start().now());
     warnings.extend(open_listeners(config));
     Ok(Passed { driver, warnings })
 }

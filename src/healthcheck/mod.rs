@@ -54,8 +54,6 @@ fn with_tls(settings: &mut Settings) -> Result<Option<Address>, ConfigError> {
     if text != "none" {
         return Ok(None);
     }
-    match settings.take("tls-listen") {
-        Some(listen) => address::tls_endpoint(&listen).map(|(address, _)| Some(address)),
-        None => Ok(None),
-    }
+    let endpoint = settings.take("tls-listen").map(|listen| address::tls_endpoint(&listen)).transpose()?;
+    Ok(endpoint.map(|(address, _)| address))
 }

@@ -1,6 +1,5 @@
 //! Sends one command to a running server and checks the reply, within a time limit.
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
 use std::time::{Duration, Instant};
@@ -18,10 +17,11 @@ pub(super) struct Probe {
 }
 
 /// Why the health of a server is not known.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .problem.text(.address))]
 pub struct ProbeError {
-    address: Address,
-    problem: Problem,
+    pub(super) address: Address,
+    pub(super) problem: Problem,
 }
 
 #[derive(Debug)]
@@ -112,13 +112,6 @@ pub(super) fn is_late(error: &io::Error) -> bool {
     }
 }
 
-impl ProbeError {
-    #[cfg(feature = "tls")]
-    pub(super) const fn new(address: Address, problem: Problem) -> Self {
-        Self { address, problem }
-    }
-}
-
 impl Limited {
     pub(super) fn dial(address: &Address, until: Instant) -> Result<Self, DialError> {
         Ok(Self { socket: dial(address, || left(until))?, until })
@@ -150,34 +143,33 @@ impl Write for Limited {
     }
 }
 
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, problem } = self;
-        match problem {
-            Problem::NoPort => write!(
-                f,
-                "{address}: the system chooses port 0; set the port that the server has logged with -p"
-            ),
-            Problem::UnknownHost => write!(f, "{address}: no such host; correct the name, or check DNS"),
-            Problem::Unreachable(error, flags) => {
+impl Problem {
+    /// The problem with the server at this address.
+    fn text(&self, address: &Address) -> String {
+        match self {
+            Self::NoPort => {
+                format!(
+                    "{address}: the system chooses port 0; set the port that the server has logged with -p"
+                )
+            }
+            Self::UnknownHost => format!("{address}: no such host; correct the name, or check DNS"),
+            Self::Unreachable(error, flags) => {
                 let reason = text_of(error);
-                write!(f, "cannot connect to {address}: {reason}; start the server, or correct {flags}")
+                format!("cannot connect to {address}: {reason}; start the server, or correct {flags}")
             }
-            Problem::Broken(error) => write!(f, "{address}: the connection broke: {}", text_of(error)),
-            Problem::Closed => write!(f, "{address}: the connection was closed without a reply"),
-            Problem::Silent(timeout, over) => {
-                write!(f, "{address}: no reply{over} within {} s", timeout.as_secs())
+            Self::Broken(error) => format!("{address}: the connection broke: {}", text_of(error)),
+            Self::Closed => format!("{address}: the connection was closed without a reply"),
+            Self::Silent(timeout, over) => {
+                format!("{address}: no reply{over} within {} s", timeout.as_secs())
             }
-            Problem::Wrong(received) => {
+            Self::Wrong(received) => {
                 let received = received.escape_ascii();
-                write!(f, "{address}: this is not a beanstalk server: it replied \"{received}\"")
+                format!("{address}: this is not a beanstalk server: it replied \"{received}\"")
             }
             #[cfg(feature = "tls")]
-            Problem::Ca(text) => f.write_str(text),
+            Self::Ca(text) => text.clone(),
             #[cfg(feature = "tls")]
-            Problem::Tls(error) => write!(f, "{address}: no TLS with the server: {error}"),
+            Self::Tls(error) => format!("{address}: no TLS with the server: {error}"),
         }
     }
 }
-
-impl std::error::Error for ProbeError {}

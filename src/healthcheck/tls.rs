@@ -44,7 +44,7 @@ pub(super) fn run(
         },
         Err(problem) => problem,
     };
-    Err(ProbeError::new(address, problem))
+    Err(ProbeError { address, problem })
 }
 
 fn tls_error(error: &io::Error) -> Option<TlsError> {

@@ -57,14 +57,14 @@ mod with_tls {
         let chain = tls.files.chain.display();
         let mut warnings = Vec::new();
         warnings.extend(tls.files.open_key());
-        let (now_s, valid_s) = (now.since(Time::ZERO).as_secs(), certificate.not_before_s);
+        let (now_s, valid_s) = (now.since(Time::ZERO).as_secs(), certificate.own.not_before_s);
         if valid_s > now_s {
             warnings.push(format!(
                 "--tls-cert {chain}: the certificate becomes valid on {}, and clients refuse it until then",
                 date(valid_s)
             ));
         }
-        if certificate.not_after_s <= now_s {
+        if certificate.own.not_after_s <= now_s {
             warnings.push(format!("--tls-cert {chain}: the certificate has expired, and clients refuse it"));
         }
         if let Some(path) = tls.files.client_ca.as_ref().filter(|_| !certificate.has_client_authority) {
@@ -74,7 +74,7 @@ mod with_tls {
                 path.display()
             ));
         }
-        if certificate.is_authority {
+        if certificate.own.is_authority {
             warnings.push(format!(
                 "--tls-cert {chain}: the certificate is that of an authority, which many clients refuse: sign one for the server \
                  with it (docs/OPERATIONS.md)"

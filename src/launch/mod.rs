@@ -6,7 +6,6 @@ mod report;
 pub(crate) mod warnings;
 
 use std::error::Error;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -15,7 +14,6 @@ use std::process::{self, ExitCode};
 use nix::errno::Errno;
 use tracing::{error, info};
 
-use self::certificate::Certificate;
 use self::warnings::Found;
 use crate::config::{Proxied, ServerConfig, SettingError};
 use crate::io::binlog_import::{self, ImportError};
@@ -30,19 +28,20 @@ use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::{Signals, StopRequested};
 use crate::io::socket::{Address, ListenError, Listener, ListenerKind, SocketAccess, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
-use crate::io::users_file::TokenFile;
-use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
 use crate::io::watched_files::{Identity, WatchedFiles};
-use crate::io::{Exit, Resources, cgroup, descriptors, host};
+use crate::io::{Exit, Resources, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
 use crate::wal::{Durability, Wal};
+use crate::wal_tool::Count;
 
 /// The system refuses what every server needs.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[error("the system does not let the server {action}: {}{}", text_of(.error), remedy(.error))]
 struct SystemError {
     /// What cannot be done.
     action: &'static str,
@@ -70,13 +69,9 @@ struct Prepared {
     signals: Signals,
     systemd: NotifySocket,
     descriptors_max: u64,
-    /// The memory limit of the cgroup, in bytes.
-    cgroup_bytes: Option<u64>,
     user: Option<User>,
-    token: Option<TokenFile>,
-    certificate: Option<Certificate>,
+    found: Found,
     watched_files: WatchedFiles,
-    users: Option<UsersFile>,
     directory: Option<Directory>,
     database: Option<replicate::Checked>,
     driver: PreparedDriver,
@@ -122,7 +117,6 @@ impl Prepared {
         let began = clock.now();
         host::tune_allocator();
         let descriptors_max = descriptors_max()?;
-        let cgroup_bytes = cgroup::memory_limit();
         let refused_user = |error| SettingError::about(&config.given.user, error);
         let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
         let mut signals = Signals::block().map_err(cannot("read signals"))?;
@@ -133,17 +127,13 @@ impl Prepared {
         let listeners = listeners(inherited, &config, user.as_ref())?;
         let process = ProcessFiles::open();
         drop_privileges(user.as_ref()).map_err(refused_user)?;
-        // As the user that an in-place restart will read it as.
-        let token = config.http_token.as_deref().map(TokenFile::read).transpose();
-        let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
         let mut watched_files = WatchedFiles::default();
         if let Some(tls) = &config.tls {
             watched_files.add_certificate(tls.files.clone(), config.given.certificate_names());
         }
-        let certificate = certificate::read(&config)?;
-        let users = config.auth.as_deref().map(UsersFile::read).transpose();
-        let users = users.map_err(|error| SettingError::about(&config.given.auth, error))?;
-        if let Some((path, file)) = config.auth.as_ref().zip(users.as_ref()) {
+        // As the user that an in-place restart will read them as.
+        let found = Found::read(&config)?;
+        if let Some((path, file)) = config.auth.as_ref().zip(found.users.as_ref()) {
             watched_files.add_users(path.clone(), Identity::of(&file.metadata));
         }
         let database = replicate::check(&config)?;
@@ -174,12 +164,9 @@ impl Prepared {
             signals,
             systemd,
             descriptors_max,
-            cgroup_bytes,
             user,
-            token,
-            certificate,
+            found,
             watched_files,
-            users,
             directory,
             database,
             driver,
@@ -187,42 +174,15 @@ impl Prepared {
         })
     }
 
-    fn found(&self) -> Found<'_> {
-        Found {
-            token: self.token.as_ref(),
-            certificate: self.certificate.as_ref(),
-            users: self.users.as_ref(),
-            descriptors_max: self.descriptors_max,
-            cgroup_bytes: self.cgroup_bytes,
-            now: self.began,
-        }
-    }
-
     fn serve(self) -> Result<(), Box<dyn Error>> {
         report::start(&self);
-        let Self {
-            config,
-            program,
-            clock,
-            began,
-            listeners,
-            process,
-            mut signals,
-            systemd,
-            token,
-            certificate,
-            watched_files,
-            users,
-            directory,
-            database,
-            driver,
-            ..
-        } = self;
+        let Self { config, program, clock, began, listeners, mut signals, directory, driver, .. } = self;
+        let Found { token, certificate, users, .. } = self.found;
         let host = host::facts(driver.name()).map_err(cannot("read the name of the machine"))?;
         // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their
         // rights.
         let mut needs = needs(&config, &listeners, &program);
-        needs.watched.extend(replicate::files(database.as_ref()));
+        needs.watched.extend(replicate::files(self.database.as_ref()));
         sandbox::enter(&needs);
         log_writer::start().map_err(cannot("start the thread of the log"))?;
         let seed = host::random_word().map_err(cannot("read random numbers"))?;
@@ -232,7 +192,7 @@ impl Prepared {
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
-        let started = database.map(replicate::start).transpose();
+        let started = self.database.map(replicate::start).transpose();
         let (database, known) = started.map_err(cannot("start the thread of the database"))?.unzip();
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
@@ -241,8 +201,8 @@ impl Prepared {
         listeners.iter().try_for_each(|listener| listener.set_keepalive(keepalive))?;
         listen(&listeners)?;
         listeners.iter().for_each(|listener| report::listener(listener, &config));
-        systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
-        signals.notify_systemd(systemd);
+        self.systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
+        signals.notify_systemd(self.systemd);
         let access =
             HttpAccess { token: token.map(|file| file.token), allow_writes: config.http_allow_writes };
         let server_config = server::Config {
@@ -282,8 +242,8 @@ impl Prepared {
             connections_max,
             keepalive,
             registered_bytes_max,
-            process,
-            watched_files,
+            process: self.process,
+            watched_files: self.watched_files,
         };
         let service = certificate::with_tls(server, certificate, expects_headers, serves_clear_clients);
         let exit = driver.run(service, resources)?;
@@ -323,19 +283,12 @@ fn cannot<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> SystemE
 }
 
 // docs/RUNBOOK.md lists these messages.
-impl fmt::Display for SystemError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))?;
-        match to_errno(&self.error) {
-            Errno::EMFILE | Errno::ENFILE => {
-                write!(f, "; raise the limit of open files (ulimit -n, LimitNOFILE=)")
-            }
-            _ => Ok(()),
-        }
+fn remedy(error: &io::Error) -> &'static str {
+    match to_errno(error) {
+        Errno::EMFILE | Errno::ENFILE => "; raise the limit of open files (ulimit -n, LimitNOFILE=)",
+        _ => "",
     }
 }
-
-impl Error for SystemError {}
 
 /// Raises the limit of open files as far as possible, and returns it.
 fn descriptors_max() -> Result<u64, Box<dyn Error>> {
@@ -406,7 +359,7 @@ fn listen(listeners: &[Listener]) -> Result<(), ListenError> {
 /// The status line of `systemctl status`.
 fn status(listeners: &[Listener], jobs: usize, driver: &str) -> String {
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let jobs = report::Count(jobs, "job");
+    let jobs = Count(jobs as u64, "job");
     format!("listening on {}, recovered {jobs}, driver {driver}", names.join(" and "))
 }
 
@@ -454,40 +407,34 @@ fn listeners(
     config: &ServerConfig,
     user: Option<&User>,
 ) -> Result<Vec<Listener>, SettingError> {
-    let has = |inherited: &[Listener], is_of: fn(ListenerKind) -> bool| {
-        inherited.iter().any(|listener| is_of(listener.kind()))
-    };
-    let given = &config.given;
+    let (given, tls) = (&config.given, config.tls.as_ref());
     let mut listeners = Vec::new();
-    if let Some(address) = config.clear_address().filter(|_| !has(&inherited, ListenerKind::is_clear)) {
-        let bound = Listener::bind(&address, &config.listen_access, user);
-        listeners.push(bound.map_err(|error| SettingError::about(&given.listen, error))?);
+    let mut bind =
+        |kind, is_of: fn(ListenerKind) -> bool, address: Option<Address>, access: &SocketAccess| {
+            let is_inherited = inherited.iter().any(|listener| is_of(listener.kind()));
+            if let Some(address) = address.filter(|_| !is_inherited) {
+                let mut listener = Listener::bind(&address, access, user)?;
+                listener.set_kind(kind);
+                listeners.push(listener);
+            }
+            Ok::<_, ListenError>(())
+        };
+    bind(ListenerKind::CLEAR, ListenerKind::is_clear, config.clear_address(), &config.listen_access)
+        .map_err(|error| SettingError::about(&given.listen, error))?;
+    if let Some(tls) = tls {
+        bind(ListenerKind::TLS, ListenerKind::is_tls, tls.listen.clone(), &tls.access)
+            .map_err(|error| SettingError::about(&given.tls_listen, error))?;
     }
-    let tls = config.tls.as_ref();
-    if let Some((tls, address)) = tls.and_then(|tls| Some((tls, tls.listen.as_ref()?)))
-        && !has(&inherited, ListenerKind::is_tls)
-    {
-        let bound = Listener::bind(address, &tls.access, user);
-        let mut listener = bound.map_err(|error| SettingError::about(&given.tls_listen, error))?;
-        listener.set_kind(ListenerKind::TLS);
-        listeners.push(listener);
-    }
-    if let Some(address) = replicate::listen_address(config)
-        && !has(&inherited, |kind| kind.is_forwarded)
-    {
-        let bound = Listener::bind(&address, &SocketAccess::default(), user);
-        let default = || "the port for standbys (--advertise)".to_owned();
-        let origin = given.advertise.as_ref().map_or_else(default, ToString::to_string);
-        let mut listener = bound.map_err(|error| SettingError::about([origin], error.of_advertised()))?;
-        listener.set_kind(ListenerKind::FORWARDED);
-        listeners.push(listener);
-    }
-    if let Some(address) = config.http.as_ref().filter(|_| !has(&inherited, ListenerKind::is_http)) {
-        let bound = Listener::bind(address, &config.http_access, user);
-        let mut listener = bound.map_err(|error| SettingError::about(&given.http, error))?;
-        listener.set_kind(ListenerKind::HTTP);
-        listeners.push(listener);
-    }
+    let for_standbys = replicate::listen_address(config);
+    bind(ListenerKind::FORWARDED, |kind| kind.is_forwarded, for_standbys, &SocketAccess::default()).map_err(
+        |error| {
+            let default = || "the port for standbys (--advertise)".to_owned();
+            let origin = given.advertise.as_ref().map_or_else(default, ToString::to_string);
+            SettingError::about([origin], error.of_advertised())
+        },
+    )?;
+    bind(ListenerKind::HTTP, ListenerKind::is_http, config.http.clone(), &config.http_access)
+        .map_err(|error| SettingError::about(&given.http, error))?;
     listeners.append(&mut inherited);
     // Clients first, as in the log lines of a start.
     listeners.sort_by_key(|listener| (listener.kind().is_http(), listener.kind().has_tls));
@@ -497,13 +444,8 @@ fn listeners(
         let is_proxied = match kind {
             _ if kind.is_http() => config.proxied.http,
             ListenerKind { is_forwarded: true, .. } => false,
-            ListenerKind { has_tls, .. } => {
-                if has_tls {
-                    config.proxied.tls_listen
-                } else {
-                    config.proxied.listen
-                }
-            }
+            ListenerKind { has_tls: true, .. } => config.proxied.tls_listen,
+            _ => config.proxied.listen,
         };
         listener.set_kind(ListenerKind {
             has_tls: kind.has_tls || kind.is_http() && serves_https,

@@ -1,158 +1,189 @@
 //! The start of a server whose job log is in a database.
 
-use std::error::Error;
 use std::io;
-#[cfg(feature = "replicate")]
-use std::net::SocketAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
-#[cfg(feature = "replicate")]
-use std::thread;
-#[cfg(feature = "replicate")]
-use std::time::Duration;
 
 use tracing::info;
-#[cfg(feature = "replicate")]
-use tracing::warn;
 
-#[cfg(feature = "replicate")]
-use crate::config::SettingError;
 use crate::config::{PORT_FORWARD, Replicate, ServerConfig};
-#[cfg(feature = "replicate")]
-use crate::io::forward;
-#[cfg(feature = "replicate")]
-use crate::io::lost_peers::Keepalive;
-#[cfg(feature = "replicate")]
-use crate::io::reexec;
-#[cfg(feature = "replicate")]
-use crate::io::signal::refuse_to_go_on;
+use crate::io::host;
 use crate::io::socket::Address;
-use crate::io::{Database, Forwarding, host};
-use crate::server::Server;
-#[cfg(feature = "replicate")]
-use crate::time::Span;
 use crate::wal::replica::{APPENDS_MAX, Member, ReplicaConfig};
 use crate::wal::{Destination, Durability, WalConfig};
 
-/// How long a start waits before it checks the database again.
 #[cfg(feature = "replicate")]
-const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+mod with_database {
+    use std::error::Error;
+    use std::io;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+    use std::path::PathBuf;
+    use std::thread;
+    use std::time::Duration;
 
-/// The database of the job log, once it was checked.
-#[cfg(feature = "replicate")]
-pub(super) type Checked = crate::io::replica::Settings;
+    use tracing::warn;
 
-/// What is known of the job log in it.
-#[cfg(feature = "replicate")]
-pub(super) type Known = crate::io::replica::Known;
+    use super::listen_address;
+    use crate::config::{Replicate, ServerConfig, SettingError};
+    use crate::io::forward::{self, Forwarder};
+    use crate::io::lost_peers::Keepalive;
+    use crate::io::replica::{self, CheckError, Known, PostgresStore, Settings};
+    use crate::io::signal::refuse_to_go_on;
+    use crate::io::socket::Address;
+    use crate::io::{Database, Forwarding, reexec};
+    use crate::server::Server;
+    use crate::time::Span;
+    use crate::wal::replica::ReplicaConfig;
 
-/// This program has no client of a database: the configuration refuses one.
-#[cfg(not(feature = "replicate"))]
-pub(super) type Checked = std::convert::Infallible;
+    /// How long a start waits before it checks the database again.
+    const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-#[cfg(not(feature = "replicate"))]
-pub(super) type Known = std::convert::Infallible;
+    /// The part of `--max-memory` that bytes on their way may take.
+    const FORWARDED_SHARE: u64 = 8;
 
-/// Checks the database, if there is one. One that cannot be reached is waited for.
-///
-/// # Errors
-/// If a job log cannot be in it.
-#[cfg(feature = "replicate")]
-pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
-    use crate::io::replica::{CheckError, check};
+    /// The database of the job log, once it was checked.
+    pub type Checked = Settings;
 
-    let Some(replicate) = &config.replicate else { return Ok(None) };
-    let is_temporary =
-        |error: &CheckError| error.is_temporary() && !matches!(error, CheckError::Statement(_));
-    let mut has_warned = false;
-    let known = reexec::inherited_known().unwrap_or_default();
-    let settings = settings(config, replicate)?.knowing(&known).trusting(replicate.trusts_storage);
-    loop {
-        match check(&settings, replicate.trusts_storage) {
-            Ok(()) => return Ok(Some(settings)),
-            Err(error) if is_temporary(&error) => {
-                if !has_warned {
-                    warn!("--replicate: {error}; this server waits for that");
+    /// Checks the database, if there is one. One that cannot be reached is waited for.
+    ///
+    /// # Errors
+    /// If a job log cannot be in it.
+    pub fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
+        let Some(replicate) = &config.replicate else { return Ok(None) };
+        let is_temporary =
+            |error: &CheckError| error.is_temporary() && !matches!(error, CheckError::Statement(_));
+        let mut has_warned = false;
+        let known = reexec::inherited_known().unwrap_or_default();
+        let settings = settings(config, replicate)?.knowing(&known).trusting(replicate.trusts_storage);
+        loop {
+            match replica::check(&settings, replicate.trusts_storage) {
+                Ok(()) => return Ok(Some(settings)),
+                Err(error) if is_temporary(&error) => {
+                    if !has_warned {
+                        warn!("--replicate: {error}; this server waits for that");
+                    }
+                    has_warned = true;
+                    refuse_to_go_on()?;
+                    thread::sleep(CHECK_AGAIN_AFTER);
                 }
-                has_warned = true;
-                refuse_to_go_on()?;
-                thread::sleep(CHECK_AGAIN_AFTER);
+                Err(error) => return Err(SettingError::about(&config.given.replicate, error).into()),
             }
-            Err(error) => return Err(SettingError::about(&config.given.replicate, error).into()),
+        }
+    }
+
+    /// Checks the URL of the database, if there is one, and the files that it names. The database may be down.
+    ///
+    /// # Errors
+    /// If it is not valid, or a file cannot be used.
+    pub fn check_url(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
+        config.replicate.iter().try_for_each(|replicate| Ok(settings(config, replicate).map(drop)?))
+    }
+
+    /// Checks the database now, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be used.
+    pub fn check_once(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
+        let Some(replicate) = &config.replicate else { return Ok(()) };
+        replica::check(&settings(config, replicate)?, replicate.trusts_storage)
+            .map_err(|error| SettingError::about(&config.given.replicate, error).into())
+    }
+
+    fn settings(config: &ServerConfig, replicate: &Replicate) -> Result<Settings, SettingError> {
+        Settings::parse(&replicate.url).map_err(|error| SettingError::about(&config.given.replicate, error))
+    }
+
+    /// The files that a restart in place reads to connect to the database.
+    pub fn files(checked: Option<&Checked>) -> Vec<PathBuf> {
+        checked.map_or_else(Vec::new, |settings| settings.files.clone())
+    }
+
+    /// Starts the thread that talks to the database.
+    pub fn start(checked: Checked) -> io::Result<(Box<dyn Database>, Known)> {
+        let store = PostgresStore::new(checked)?;
+        let known = store.known();
+        Ok((Box::new(store), known))
+    }
+
+    /// Starts the thread that forwards, if standbys do.
+    pub fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
+        let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
+        let settings = forward::Settings {
+            connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
+            memory_max: config.max_memory_bytes.map_or(usize::MAX, |max| (max / FORWARDED_SHARE) as usize),
+            keepalive: Keepalive::after(config.tcp_keepalive_s),
+            gone_after: Span::from_nanos(2 * replica.me.lease.as_nanos()),
+            ..forward::Settings::default()
+        };
+        let forwarder = Forwarder::start(settings)?;
+        let own = match host.parse() {
+            Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.into(),
+            Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.into(),
+            Ok(address) => address,
+            Err(_) => unreachable!("a listener for standbys has an address"),
+        };
+        let own_address = SocketAddr::from((own, port)).to_string();
+        Ok(Some(Forwarding { forwarder, own_address, own_secret: replica.me.secret }))
+    }
+
+    /// Has the server show what it forwards.
+    pub fn show_forwarded(server: &mut Server, forwarding: Option<&Forwarding>) {
+        if let Some(Forwarding { forwarder, .. }) = forwarding {
+            server.show_forwarded(forwarder.counts().clone());
         }
     }
 }
 
-/// Checks the URL of the database, if there is one, and the files that it names. The database may be down.
-///
-/// # Errors
-/// If it is not valid, or a file cannot be used.
-#[cfg(feature = "replicate")]
-pub(crate) fn check_url(config: &ServerConfig) -> Result<(), SettingError> {
-    config.replicate.as_ref().map_or(Ok(()), |replicate| settings(config, replicate).map(drop))
-}
-
-/// Checks the database now, if there is one.
-///
-/// # Errors
-/// If it cannot be used.
-#[cfg(feature = "replicate")]
-pub(crate) fn check_once(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
-    let Some(replicate) = &config.replicate else { return Ok(()) };
-    let settings = settings(config, replicate)?;
-    crate::io::replica::check(&settings, replicate.trusts_storage)
-        .map_err(|error| SettingError::about(&config.given.replicate, error).into())
-}
-
-#[cfg(feature = "replicate")]
-fn settings(
-    config: &ServerConfig,
-    replicate: &Replicate,
-) -> Result<crate::io::replica::Settings, SettingError> {
-    crate::io::replica::Settings::parse(&replicate.url, crate::io::replica::LogNumber::default())
-        .map_err(|error| SettingError::about(&config.given.replicate, error))
-}
-
-/// The files that a restart in place reads to connect to the database.
-#[cfg(feature = "replicate")]
-pub(super) fn files(checked: Option<&Checked>) -> Vec<PathBuf> {
-    checked.map_or_else(Vec::new, |settings| settings.files.clone())
-}
-
-#[cfg(not(feature = "replicate"))]
-pub(super) const fn files(_: Option<&Checked>) -> Vec<PathBuf> {
-    Vec::new()
-}
-
+/// This program has no client of a database: the configuration refuses one.
 #[cfg(not(feature = "replicate"))]
 #[allow(clippy::unnecessary_wraps)]
-pub(crate) const fn check_once(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
-    Ok(())
+mod without_database {
+    use std::convert::Infallible;
+    use std::error::Error;
+    use std::io;
+    use std::path::PathBuf;
+
+    use crate::config::ServerConfig;
+    use crate::io::{Database, Forwarding};
+    use crate::server::Server;
+    use crate::wal::replica::ReplicaConfig;
+
+    pub type Checked = Infallible;
+
+    pub const fn check(_: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
+        Ok(None)
+    }
+
+    pub const fn check_url(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
+
+    pub const fn check_once(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
+
+    pub const fn files(_: Option<&Checked>) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    pub fn start(checked: Checked) -> io::Result<(Box<dyn Database>, Infallible)> {
+        match checked {}
+    }
+
+    pub const fn forwarding(_: &ServerConfig, _: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
+        Ok(None)
+    }
+
+    pub const fn show_forwarded(_: &mut Server, _: Option<&Forwarding>) {}
 }
 
-#[cfg(not(feature = "replicate"))]
-#[allow(clippy::unnecessary_wraps)]
-pub(crate) const fn check_url(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
-    Ok(())
-}
-
-#[cfg(not(feature = "replicate"))]
-pub(super) fn check(_: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
-    Ok(None)
-}
-
-/// Starts the thread that talks to the database.
 #[cfg(feature = "replicate")]
-pub(super) fn start(checked: Checked) -> io::Result<(Box<dyn Database>, Known)> {
-    let store = crate::io::replica::PostgresStore::new(checked)?;
-    let known = store.known();
-    Ok((Box::new(store), known))
-}
-
+pub(crate) use self::with_database::{
+    Checked, check, check_once, check_url, files, forwarding, show_forwarded, start,
+};
 #[cfg(not(feature = "replicate"))]
-pub(super) fn start(checked: Checked) -> io::Result<(Box<dyn Database>, Known)> {
-    match checked {}
-}
+pub(crate) use self::without_database::{
+    Checked, check, check_once, check_url, files, forwarding, show_forwarded, start,
+};
 
 /// How this server takes part in a replicated queue, if it does.
 pub(super) fn config(config: &ServerConfig, hostname: &str) -> io::Result<Option<ReplicaConfig>> {
@@ -199,50 +230,6 @@ fn listener(clients: Option<&Address>, advertised: Option<&Address>) -> Address 
     let host = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
     Address::Tcp { host: host.to_string(), port }
 }
-
-/// Standbys do not forward: the configuration refuses them.
-#[cfg(not(feature = "replicate"))]
-#[allow(clippy::unnecessary_wraps)]
-pub(super) const fn forwarding(_: &ServerConfig, _: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
-    Ok(None)
-}
-
-/// The part of `--max-memory` that bytes on their way may take.
-#[cfg(feature = "replicate")]
-const FORWARDED_SHARE: u64 = 8;
-
-/// Starts the thread that forwards, if standbys do.
-#[cfg(feature = "replicate")]
-pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
-    let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
-    let settings = forward::Settings {
-        connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
-        memory_max: config.max_memory_bytes.map_or(usize::MAX, |max| (max / FORWARDED_SHARE) as usize),
-        keepalive: Keepalive::after(config.tcp_keepalive_s),
-        gone_after: Span::from_nanos(2 * replica.me.lease.as_nanos()),
-        ..forward::Settings::default()
-    };
-    let forwarder = forward::Forwarder::start(settings)?;
-    let own = match host.parse() {
-        Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.into(),
-        Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.into(),
-        Ok(address) => address,
-        Err(_) => unreachable!("a listener for standbys has an address"),
-    };
-    let own_address = SocketAddr::from((own, port)).to_string();
-    Ok(Some(Forwarding { forwarder, own_address, own_secret: replica.me.secret }))
-}
-
-/// Has the server show what it forwards.
-#[cfg(feature = "replicate")]
-pub(super) fn show_forwarded(server: &mut Server, forwarding: Option<&Forwarding>) {
-    if let Some(Forwarding { forwarder, .. }) = forwarding {
-        server.show_forwarded(forwarder.counts().clone());
-    }
-}
-
-#[cfg(not(feature = "replicate"))]
-pub(super) const fn show_forwarded(_: &mut Server, _: Option<&Forwarding>) {}
 
 /// Logs that the server begins as a standby.
 pub(super) fn report(config: &ReplicaConfig) {

@@ -12,10 +12,11 @@ use crate::io::socket::Listener;
 use crate::server::Protocol;
 use crate::time::Span;
 use crate::wal::Durability;
+use crate::wal_tool::Count;
 
 /// Logs what the start has taken from the system, and what an operator may not have meant.
 pub(super) fn start(prepared: &Prepared) {
-    let Prepared { config, listeners, user, driver, fallback, .. } = prepared;
+    let Prepared { config, listeners, user, found, driver, fallback, .. } = prepared;
     let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
     let restarted = if listeners.iter().any(Listener::is_from_restart) { ", restarted in place" } else { "" };
     info!("beanring {version} (pid {pid}){restarted}");
@@ -28,11 +29,11 @@ pub(super) fn start(prepared: &Prepared) {
     for warning in config.warnings.iter().filter(is_true) {
         warn!("{warning}");
     }
-    for warning in prepared.found().start_warnings(config) {
+    for warning in found.start_warnings(config, prepared.descriptors_max, prepared.began) {
         warn!("{warning}");
     }
-    if let (Some(path), Some(file)) = (&config.auth, &prepared.users) {
-        info!("{} in {}", Count(file.users.len(), "user"), path.display());
+    if let (Some(path), Some(file)) = (&config.auth, &found.users) {
+        info!("{} in {}", Count(file.users.len() as u64, "user"), path.display());
     }
     if prepared.is_address_ignored {
         info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
@@ -58,8 +59,8 @@ pub(super) fn recovery(directory: &Path, jobs: usize, segments: usize, took: Spa
             segments,
             duration_ms,
             "job log: recovered {} from {directory} in {duration_ms} ms ({})",
-            Count(jobs, "job"),
-            Count(segments, "segment")
+            Count(jobs as u64, "job"),
+            Count(segments as u64, "segment")
         );
     }
 }
@@ -90,11 +91,11 @@ pub(super) fn limits(config: &ServerConfig) {
     }
     info!(
         "limits: memory {}, job size {}, connections {}, tubes {}, watches per connection {}",
-        Limit(config.max_memory_bytes.map(Bytes)),
+        limit(config.max_memory_bytes.map(Bytes)),
         Bytes(config.job_bytes_max.into()),
-        Limit(config.max_connections),
-        Limit(config.max_tubes),
-        Limit(config.max_watches)
+        limit(config.max_connections),
+        limit(config.max_tubes),
+        limit(config.max_watches)
     );
 }
 
@@ -158,25 +159,8 @@ const fn millis(span: Span) -> u64 {
 }
 
 /// A limit that may not be there.
-struct Limit<T>(Option<T>);
-
-impl<T: fmt::Display> fmt::Display for Limit<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(limit) => limit.fmt(f),
-            None => f.write_str("unlimited"),
-        }
-    }
-}
-
-/// A number of things.
-pub(super) struct Count(pub(super) usize, pub(super) &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(count, what) = self;
-        write!(f, "{count} {what}{}", if *count == 1 { "" } else { "s" })
-    }
+fn limit(limit: Option<impl fmt::Display>) -> String {
+    limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
 }
 
 /// A number of bytes, in the largest unit that it is a multiple of.
@@ -210,6 +194,6 @@ mod tests {
         ] {
             assert_eq!(Bytes(bytes).to_string(), expected);
         }
-        assert_eq!(Limit(None::<u32>).to_string(), "unlimited");
+        assert_eq!(limit(None::<u32>), "unlimited");
     }
 }

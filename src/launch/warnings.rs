@@ -6,50 +6,60 @@ use std::path::PathBuf;
 use super::certificate::{self, Certificate};
 use super::report::Bytes;
 use crate::config::settings::Origin;
-use crate::config::{ServerConfig, passwords};
-use crate::io::users_file::TokenFile;
-use crate::io::users_file::UsersFile;
-use crate::io::{descriptors, sandbox};
+use crate::config::{ServerConfig, SettingError, passwords};
+use crate::io::users_file::{TokenFile, UsersFile};
+use crate::io::{cgroup, descriptors, sandbox};
 use crate::time::Time;
 
 /// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;
 
 /// What a start has found on the system.
-pub struct Found<'a> {
-    pub token: Option<&'a TokenFile>,
-    pub certificate: Option<&'a Certificate>,
-    pub users: Option<&'a UsersFile>,
-    pub descriptors_max: u64,
+pub struct Found {
+    pub token: Option<TokenFile>,
+    pub certificate: Option<Certificate>,
+    pub users: Option<UsersFile>,
     /// The memory limit of the cgroup, in bytes.
-    pub cgroup_bytes: Option<u64>,
-    pub now: Time,
+    cgroup_bytes: Option<u64>,
 }
 
-impl Found<'_> {
+impl Found {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// If one cannot be read or used.
+    pub fn read(config: &ServerConfig) -> Result<Self, SettingError> {
+        let token = config.http_token.as_deref().map(TokenFile::read).transpose();
+        let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
+        let certificate = certificate::read(config)?;
+        let users = config.auth.as_deref().map(UsersFile::read).transpose();
+        let users = users.map_err(|error| SettingError::about(&config.given.auth, error))?;
+        Ok(Self { token, certificate, users, cgroup_bytes: cgroup::memory_limit() })
+    }
+
     /// The warnings of a start with this configuration, beside those of the configuration itself.
     // docs/RUNBOOK.md lists these messages.
-    pub fn start_warnings(&self, config: &ServerConfig) -> Vec<String> {
+    pub fn start_warnings(&self, config: &ServerConfig, descriptors_max: u64, now: Time) -> Vec<String> {
         let mut warnings = Vec::new();
-        if let Some(path) = config.http_token.as_ref().filter(|_| self.token.is_some_and(|file| file.is_open))
-        {
+        let is_open = self.token.as_ref().is_some_and(|file| file.is_open);
+        if let Some(path) = config.http_token.as_ref().filter(|_| is_open) {
             warnings.push(format!(
                 "--http-token {}: every user of this machine can read the token: run chmod o-r on the file",
                 path.display()
             ));
         }
-        warnings.extend(certificate::certificate_warnings(config, self.certificate, self.now));
+        warnings.extend(certificate::certificate_warnings(config, self.certificate.as_ref(), now));
         warnings.extend(self.users_warning(config));
         warnings.extend(shared_directories(config));
         warnings.extend(open_password(config));
-        warnings.extend(few_descriptors(config, self.descriptors_max));
+        warnings.extend(few_descriptors(config, descriptors_max));
         warnings.extend(cgroup_limit(config.max_memory_bytes, self.cgroup_bytes));
         warnings
     }
 
     // docs/RUNBOOK.md lists these messages.
     fn users_warning(&self, config: &ServerConfig) -> Option<String> {
-        let (path, users) = (config.auth.as_ref()?, &self.users?.users);
+        let (path, users) = (config.auth.as_ref()?, &self.users.as_ref()?.users);
         if users.are_without_rights() {
             return Some(format!(
                 "--auth {}: no user has a right, so every client is refused: add users with rights",

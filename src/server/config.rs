@@ -105,33 +105,6 @@ pub trait DriverCounts {
     fn read(&self) -> DriverStats;
 }
 
-/// What a standby counts that forwards connections to the leader, for the server to read when a reply shows it.
-pub trait ForwardedCounts {
-    /// Returns the counts as they are now.
-    fn read(&self) -> ForwardedStats;
-}
-
-/// What `stats` and `/metrics` show of forwarded connections. Counts are since the start.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct ForwardedStats {
-    /// Open client connections, with those that wait for a leader.
-    pub open: u64,
-    /// Client connections that wait for a leader.
-    pub waiting: u64,
-    /// Connections to a leader.
-    pub total: u64,
-    /// Client connections that were closed without one: too many, or the wait was too long.
-    pub refused: u64,
-    /// Client connections that were closed because the machine of the client did not answer (`--tcp-keepalive`).
-    pub lost: u64,
-    /// Bytes from clients to the leader.
-    pub to_leader_bytes: u64,
-    /// Bytes from the leader to clients.
-    pub to_clients_bytes: u64,
-    /// Memory of bytes that the other side does not take, in bytes.
-    pub memory_bytes: u64,
-}
-
 /// What `stats` and `/metrics` show of a driver. Counts are since its start.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DriverStats {

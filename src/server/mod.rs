@@ -13,6 +13,7 @@ mod config;
 mod connections;
 mod event;
 mod execute;
+mod forward_counts;
 mod full_disk;
 mod http;
 mod iteration;
@@ -39,10 +40,9 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 pub use closing::{ClosingWatch, Moved, Standing};
-pub use config::{
-    Config, CpuUsage, DriverCounts, DriverStats, ForwardedCounts, ForwardedStats, HostFacts, ProcessUsage,
-};
+pub use config::{Config, CpuUsage, DriverCounts, DriverStats, HostFacts, ProcessUsage};
 pub use event::{ClientAct, Effect, Event};
+pub use forward_counts::ForwardCounts;
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use replica::ServerRole;
 pub use rights::Need;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::commit_gate::CommitGate;
-use super::{Effect, ForwardedCounts, ForwardedStats, Server};
+use super::{Effect, ForwardCounts, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
@@ -24,7 +24,7 @@ pub(super) struct Replica {
     has_given_up: bool,
     counts: ReplicaCounts,
     /// What this server forwards as a standby, if it does.
-    forwarded: Option<Arc<dyn ForwardedCounts>>,
+    forwarded: Option<Arc<ForwardCounts>>,
 }
 
 #[allow(clippy::large_enum_variant)]
@@ -87,7 +87,7 @@ pub(super) struct ReplicaState<'a> {
     /// Chunks that it had not applied then.
     pub lag_positions: u64,
     pub counts: ReplicaCounts,
-    pub forwarded: Option<ForwardedStats>,
+    pub forwarded: Option<&'a ForwardCounts>,
 }
 
 impl ReplicaState<'_> {
@@ -161,7 +161,7 @@ impl Server {
     ///
     /// # Panics
     /// If the job log is not in a database.
-    pub fn show_forwarded(&mut self, counts: Arc<dyn ForwardedCounts>) {
+    pub fn show_forwarded(&mut self, counts: Arc<ForwardCounts>) {
         self.core.log.replica_mut().expect("its job log is in a database").forwarded = Some(counts);
     }
 
@@ -188,7 +188,7 @@ impl Server {
 impl Replica {
     #[inline(never)]
     pub fn memory_bytes(&self) -> usize {
-        let forwarded = self.forwarded.as_ref().map_or(0, |counts| counts.read().memory_bytes);
+        let forwarded = self.forwarded.as_ref().map_or(0, |counts| counts.memory.get());
         let own = match &self.role {
             Role::Leader(leader) => leader.memory_bytes(),
             Role::Standby(standby) => standby.memory_bytes(),
@@ -390,7 +390,7 @@ impl Replica {
     }
 
     pub fn state(&self, now: Time) -> ReplicaState<'_> {
-        let forwarded = self.forwarded.as_ref().map(|counts| counts.read());
+        let forwarded = self.forwarded.as_deref();
         let shared = ReplicaState { counts: self.counts, forwarded, ..ReplicaState::default() };
         match &self.role {
             Role::Leader(leader) => ReplicaState {

@@ -136,13 +136,26 @@ mod tests {
     fn path_of<'a>(issuer: &str, certificates: &[&'a str]) -> Vec<&'a str> {
         let made = |each: &str, number| CertificateDer::from(bare(&each[1..], &each[..1], number));
         let all: Vec<_> = certificates.iter().zip(0..).map(|(each, number)| made(each, number)).collect();
-        let authority = made("rr", 0);
-        let authority = EndEntityCert::try_from(&authority).expect("it can be read");
-        let authorities = [DistinguishedName::in_sequence(authority.subject())];
-        let path = path(&made(&format!("c{issuer}"), 0), &all, &authorities);
+        let path = path(&made(&format!("c{issuer}"), 0), &all, &authorities());
         path.iter()
             .map(|each| certificates[all.iter().position(|one| one == each).expect("one of them")])
             .collect()
+    }
+
+    /// Returns the names of the authority "r".
+    fn authorities() -> [DistinguishedName; 1] {
+        let authority = CertificateDer::from(bare("r", "r", 0));
+        let authority = EndEntityCert::try_from(&authority).expect("it can be read");
+        [DistinguishedName::in_sequence(authority.subject())]
+    }
+
+    /// Returns a verifier of the clients of this authority, whose key is taken for one of this kind.
+    fn verifier(root: &Authority, authority: KeyKind) -> OnePath {
+        let mut roots = RootCertStore::empty();
+        roots.add(root.certified_by(root).into()).expect("it is valid");
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), default_provider().into());
+        let verifier = verifier.build().expect("it has an authority");
+        OnePath { verifier, authority, checks: Arc::default() }
     }
 
     #[test]
@@ -202,23 +215,16 @@ mod tests {
     #[test]
     fn certificates_that_cannot_be_read_are_left_out() {
         let (own, issuer) = (bare("a", "c", 0).into(), CertificateDer::from(bare("r", "a", 0)));
-        let authority = CertificateDer::from(bare("r", "r", 0));
-        let authority = EndEntityCert::try_from(&authority).expect("it can be read");
-        let authorities = [DistinguishedName::in_sequence(authority.subject())];
         let unreadable = CertificateDer::from(vec![0x30, 0]);
         let others = [unreadable.clone(), issuer];
-        assert_eq!(path(&own, &others, &authorities), others[1..]);
-        assert_eq!(path(&unreadable, &others, &authorities), []);
+        assert_eq!(path(&own, &others, &authorities()), others[1..]);
+        assert_eq!(path(&unreadable, &others, &authorities()), []);
     }
 
     #[test]
     fn chains_are_limited_before_they_are_read() {
         let root = Authority::new("r");
-        let mut roots = RootCertStore::empty();
-        roots.add(root.certified_by(&root).into()).expect("it is valid");
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), default_provider().into());
-        let verifier = verifier.build().expect("it has an authority");
-        let verifier = OnePath { verifier, authority: KeyKind::P256, checks: Arc::default() };
+        let verifier = verifier(&root, KeyKind::P256);
         let (own, _) = root.client();
         let room = CHAIN_BYTES_MAX - own.len();
         let own = CertificateDer::from(own);
@@ -238,12 +244,8 @@ mod tests {
     #[test]
     fn every_check_of_a_signature_has_its_price() {
         let root = Authority::new("r");
-        let mut roots = RootCertStore::empty();
-        roots.add(root.certified_by(&root).into()).expect("it is valid");
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), default_provider().into());
-        let verifier = verifier.build().expect("it has an authority");
         let authority = KeyKind::Rsa { bits: 4096 };
-        let verifier = OnePath { verifier, authority, checks: Arc::default() };
+        let verifier = verifier(&root, authority);
         let (own, _) = root.client();
         verifier.verify_client_cert(&own.into(), &[], UnixTime::now()).expect("it is valid");
         assert_eq!(verifier.checks.take(), authority.check());

@@ -85,15 +85,18 @@ mod tests {
 
     const SECRET: u64 = 0x0123_4567_89ab_cdef;
 
-    fn client() -> ClientAddress {
+    fn addresses() -> (SocketAddr, SocketAddr) {
         let [source, destination] = ["192.0.2.7:5555", "10.0.0.1:11300"].map(|text| text.parse().unwrap());
-        ClientAddress::Tcp(source, destination)
+        (source, destination)
     }
 
     #[test]
     fn the_secret_admits_and_nothing_else_does() {
         let six = ["[2001:db8::7]:5555", "[::1]:11300"].map(|text| text.parse().unwrap());
-        for client in [client(), ClientAddress::Unix, ClientAddress::Tcp(six[0], six[1])] {
+        let (source, destination) = addresses();
+        for client in
+            [ClientAddress::Tcp(source, destination), ClientAddress::Unix, ClientAddress::Tcp(six[0], six[1])]
+        {
             for flags in 0..8 {
                 let [has_tls, is_proxied, is_watch] = [1, 2, 4].map(|flag| flags & flag != 0);
                 let inbound = Inbound { has_tls, is_proxied, is_watch };
@@ -111,11 +114,7 @@ mod tests {
     #[test]
     fn a_header_with_another_field_does_not_admit() {
         let with = |kind: u8, field: &[u8]| {
-            let addresses = match client() {
-                ClientAddress::Tcp(source, destination) => (source, destination),
-                ClientAddress::Unix => unreachable!("it is one for TCP"),
-            };
-            Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, addresses)
+            Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, addresses())
                 .write_tlv(kind, field)
                 .and_then(Builder::build)
                 .unwrap()

@@ -18,8 +18,8 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         grow(&mut session.incoming, bytes.len());
         session.incoming.extend_from_slice(bytes);
-        if session.is_waiting {
-            session.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
+        if session.flags.is_waiting {
+            session.flags.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
             self.steer_input(conn);
         } else if self.has_shaken_hands || !self.waiting.is_empty() {
             self.wait_for_turn(conn);
@@ -30,14 +30,14 @@ impl<S: Service> Transport<S> {
     }
 
     fn wait_for_turn(&mut self, conn: ConnId) {
-        self.sessions.get(conn).is_waiting = true;
+        self.sessions.get(conn).flags.is_waiting = true;
         self.waiting.push_back(conn);
     }
 
     /// Continues a handshake with its input.
     fn shake_hands(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        (session.is_waiting, session.is_paused) = (false, false);
+        (session.flags.is_waiting, session.flags.is_paused) = (false, false);
         let mut input = std::mem::take(&mut session.incoming);
         let budget = self.server.budget();
         budget.charge(Cost::HANDSHAKE);
@@ -56,7 +56,7 @@ impl<S: Service> Transport<S> {
             session.incoming = input;
         }
         let is_unpaid = progress.is_unpaid && !progress.is_last();
-        let has_ended = progress.has_ended || session.end_is_waiting && !is_unpaid;
+        let has_ended = progress.has_ended || session.flags.end_is_waiting && !is_unpaid;
         match (progress.finished.take(), &progress.error) {
             (Some(finished), _) => self.open(conn, finished),
             (None, Some(error)) => {
@@ -119,7 +119,7 @@ impl<S: Service> Transport<S> {
     pub(super) fn end_late_handshakes(&mut self) {
         // Bounded by LATE_MAX: the connections that end in an event-loop iteration.
         for _ in 0..LATE_MAX {
-            let Some(conn) = self.sessions.next_late(self.now) else { return };
+            let Some(conn) = self.sessions.handshakes.next_late(self.now) else { return };
             self.fail(conn, HandshakeFailure::Timeout);
         }
     }
@@ -132,10 +132,10 @@ impl<S: Service> Transport<S> {
         let is_valid = self.identity.as_ref().is_some_and(|present| present.is_valid(now));
         match identity {
             Ok(identity) if is_valid && !identity.is_valid(now) => {
-                if identity.not_before_s > now.since(Time::ZERO).as_secs() {
+                if identity.own.not_before_s > now.since(Time::ZERO).as_secs() {
                     self.keep_certificate(&format!(
                         "the new certificate of --tls-cert becomes valid on {}, and is used from then on",
-                        date(identity.not_before_s)
+                        date(identity.own.not_before_s)
                     ));
                     self.next_identity = Some(identity);
                 } else {
@@ -157,7 +157,7 @@ impl<S: Service> Transport<S> {
 
     fn use_identity(&mut self, identity: Identity) {
         info!("the certificate of TLS was replaced: new connections get it");
-        self.counts.not_after_s.set(identity.not_after_s);
+        self.counts.not_after_s.set(identity.own.not_after_s);
         self.counts.is_outdated.set(false);
         increment(&self.counts.reloads);
         self.identity = Some(match &self.identity {
@@ -168,7 +168,7 @@ impl<S: Service> Transport<S> {
 
     /// When a certificate becomes valid that waits for that.
     pub(super) fn next_identity_at(&self) -> Option<Time> {
-        let seconds = self.next_identity.as_ref()?.not_before_s;
+        let seconds = self.next_identity.as_ref()?.own.not_before_s;
         Some(Time::ZERO + Span::from_secs(u32::try_from(seconds).unwrap_or(u32::MAX)))
     }
 

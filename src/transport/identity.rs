@@ -21,17 +21,12 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub(super) config: Arc<ServerConfig>,
-    /// When the certificate becomes valid, in seconds since 1970.
-    pub not_before_s: u64,
-    /// When the certificate expires, in seconds since 1970.
-    pub not_after_s: u64,
-    /// The certificate is that of an authority, which clients refuse from a server.
-    pub is_authority: bool,
+    /// The certificate.
+    pub own: OwnCertificate,
     /// A certificate that clients may be signed by is that of an authority.
     pub has_client_authority: bool,
     /// Clients show certificates too.
     knows_clients: bool,
-    pub(super) key: KeyKind,
     /// The signatures of clients that were checked.
     pub(super) checks: Arc<Checks>,
 }
@@ -65,9 +60,8 @@ impl Identity {
     pub fn read(files: &CertificatePem) -> Result<Self, IdentityError> {
         let chain = certificates(&files.chain, CertificatePart::Chain)?;
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| no_key(&files.key))?;
-        let OwnCertificate { not_before_s, not_after_s, is_authority, key_bytes } =
-            own_certificate(&chain[0])
-                .ok_or_else(|| IdentityError::Certificate("it is not X.509".to_owned()))?;
+        let own = own_certificate(&chain[0]);
+        let own = own.ok_or_else(|| IdentityError::Certificate("it is not X.509".to_owned()))?;
         let checks = Arc::new(Checks::default());
         let provider = Arc::new(default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -102,37 +96,22 @@ impl Identity {
         } else {
             config.ticketer = Ticketer::new().map_err(|_| IdentityError::Random)?;
         }
-        let key = KeyKind::of_info(key_bytes);
-        Ok(Self {
-            config: config.into(),
-            not_before_s,
-            not_after_s,
-            is_authority,
-            has_client_authority,
-            knows_clients,
-            key,
-            checks,
-        })
+        let config = config.into();
+        Ok(Self { config, own, has_client_authority, knows_clients, checks })
     }
 
     /// Whether the certificate is valid at this time.
     pub(super) fn is_valid(&self, now: Time) -> bool {
-        (self.not_before_s..self.not_after_s).contains(&now.since(Time::ZERO).as_secs())
+        (self.own.not_before_s..self.own.not_after_s).contains(&now.since(Time::ZERO).as_secs())
     }
 
     /// An identity that is not from files, with a key of Ed25519.
     #[cfg(feature = "replicate")]
     pub(super) fn of_key(config: Arc<ServerConfig>) -> Self {
-        Self {
-            config,
-            not_before_s: 0,
-            not_after_s: u64::MAX,
-            is_authority: false,
-            has_client_authority: false,
-            knows_clients: false,
-            key: KeyKind::Ed25519,
-            checks: Arc::default(),
-        }
+        let key = KeyKind::Ed25519;
+        let own = OwnCertificate { not_before_s: 0, not_after_s: u64::MAX, is_authority: false, key };
+        let checks = Arc::default();
+        Self { config, own, has_client_authority: false, knows_clients: false, checks }
     }
 
     /// Keeps the keys of session tickets, so that clients resume their sessions after a change of the certificate.
@@ -198,26 +177,28 @@ pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
         return Vec::new();
     };
     let text = |name: GeneralName| match name {
-        GeneralName::DnsName(name) => Some(name.as_str().to_owned()),
-        GeneralName::Rfc822Name(name) => Some(name.as_str().to_owned()),
-        GeneralName::UniformResourceIdentifier(name) => Some(name.as_str().to_owned()),
+        GeneralName::DnsName(name)
+        | GeneralName::Rfc822Name(name)
+        | GeneralName::UniformResourceIdentifier(name) => Some(name.as_str().to_owned()),
         _ => None,
     };
     names.0.into_iter().filter_map(text).collect()
 }
 
 /// What the server needs to know of its own certificate.
-pub(super) struct OwnCertificate {
-    /// When it becomes valid and when it expires, in seconds since 1970.
+#[derive(Clone, Debug)]
+pub struct OwnCertificate {
+    /// When it becomes valid, in seconds since 1970.
     pub not_before_s: u64,
+    /// When it expires, in seconds since 1970.
     pub not_after_s: u64,
-    /// It is that of an authority.
+    /// It is that of an authority, which clients refuse from a server.
     pub is_authority: bool,
-    /// The size of its public key in DER.
-    pub key_bytes: usize,
+    /// The kind of its public key.
+    pub(super) key: KeyKind,
 }
 
-pub(super) fn own_certificate(certificate: &CertificateDer<'_>) -> Option<OwnCertificate> {
+fn own_certificate(certificate: &CertificateDer<'_>) -> Option<OwnCertificate> {
     use x509_cert::ext::pkix::BasicConstraints;
 
     let certificate = Certificate::from_der(certificate).ok()?;
@@ -229,6 +210,6 @@ pub(super) fn own_certificate(certificate: &CertificateDer<'_>) -> Option<OwnCer
         not_before_s: validity.not_before.to_unix_duration().as_secs(),
         not_after_s: validity.not_after.to_unix_duration().as_secs(),
         is_authority: constraints.is_some_and(|(_, constraints)| constraints.ca),
-        key_bytes: u32::from(key) as usize,
+        key: KeyKind::of_info(u32::from(key) as usize),
     })
 }

@@ -12,7 +12,7 @@ use ring::hkdf::{HKDF_SHA256, Salt};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::ring::{default_provider, sign::any_eddsa_type};
-use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, ServerConfig};
 use rustls::sign::{CertifiedKey, SigningKey};
@@ -166,9 +166,10 @@ pub fn leader_config(secret: LinkSecret) -> Arc<ServerConfig> {
 
 /// How a standby speaks TLS with the leader that has written this secret, and with no one else.
 pub fn standby_config(secret: LinkSecret) -> Arc<ClientConfig> {
-    let provider = Arc::new(default_provider());
-    let pinned = Pinned { key: public(&*key_of(secret)), provider: Arc::clone(&provider) };
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let provider = default_provider();
+    let pinned =
+        Pinned { key: public(&*key_of(secret)), algorithms: provider.signature_verification_algorithms };
+    let mut config = ClientConfig::builder_with_provider(provider.into())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has suites of TLS 1.3")
         .dangerous()
@@ -183,7 +184,7 @@ pub fn standby_config(secret: LinkSecret) -> Arc<ClientConfig> {
 #[derive(Debug)]
 struct Pinned {
     key: SubjectPublicKeyInfoDer<'static>,
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for Pinned {
@@ -217,8 +218,7 @@ impl ServerCertVerifier for Pinned {
         _: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature_with_raw_key(message, &self.key, signed, algorithms)
+        verify_tls13_signature_with_raw_key(message, &self.key, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

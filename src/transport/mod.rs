@@ -31,7 +31,7 @@ use self::session::{Phase, Session};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    Change, ClosingWatch, ConnNames, Effect, Entry, Event, HandshakeFailure, IoVecs, Origin, Priced,
+    Change, ClosingWatch, ConnNames, Effect, Entry, Event, HandshakeFailure, IoVecs, Origin, Peer, Priced,
     Protocol, Service, Status, TlsCounts, Users, handle,
 };
 use crate::time::{Span, Time};
@@ -94,7 +94,7 @@ impl<S: Service> Transport<S> {
     /// Returns a transport for this server, which counts in `counts`. Without an identity no connection is one over TLS.
     pub fn new(server: S, identity: Option<Identity>, counts: Rc<TlsCounts>) -> Self {
         if let Some(identity) = &identity {
-            counts.not_after_s.set(identity.not_after_s);
+            counts.not_after_s.set(identity.own.not_after_s);
         }
         let account = server.account();
         Self {
@@ -162,7 +162,7 @@ impl<S: Service> Transport<S> {
         match *event {
             Event::Received { bytes, .. } => match session.phase {
                 Phase::Handshake => self.handshake_input(conn, bytes),
-                Phase::Open if session.is_unread => {
+                Phase::Open if session.flags.is_unread => {
                     session.incoming.extend_from_slice(bytes);
                     self.pause_unread(conn);
                 }
@@ -180,14 +180,14 @@ impl<S: Service> Transport<S> {
                 handle(&mut self.server, self.now, Event::InputEnding { conn });
             }
             Event::InputEnded { .. } => match session.phase {
-                Phase::Handshake if session.is_waiting => session.end_is_waiting = true,
+                Phase::Handshake if session.flags.is_waiting => session.flags.end_is_waiting = true,
                 Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
-                Phase::Open if session.is_unread => session.end_is_waiting = true,
+                Phase::Open if session.flags.is_unread => session.flags.end_is_waiting = true,
                 Phase::Open => self.end_input(conn),
                 Phase::Failed | Phase::Closing => {}
             },
             Event::HungUp { .. } => {
-                session.is_broken = true;
+                session.flags.is_broken = true;
                 match session.phase {
                     Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
                     Phase::Open => handle(&mut self.server, self.now, Event::HungUp { conn }),
@@ -211,7 +211,7 @@ impl<S: Service> Transport<S> {
 
     /// Has a connection continue once the effects of the server are carried out.
     fn continue_later(&mut self, conn: ConnId) {
-        if !std::mem::replace(&mut self.sessions.get(conn).is_ready, true) {
+        if !std::mem::replace(&mut self.sessions.get(conn).flags.is_ready, true) {
             self.ready.push_back(conn);
         }
     }
@@ -219,13 +219,13 @@ impl<S: Service> Transport<S> {
     /// Does the next thing that is left over of input, or sends.
     fn continue_now(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        session.is_ready = false;
-        if session.phase == Phase::Open && std::mem::take(&mut session.is_failing) {
+        session.flags.is_ready = false;
+        if session.phase == Phase::Open && std::mem::take(&mut session.flags.is_failing) {
             self.break_off(conn);
             self.continue_later(conn);
         } else if session.phase == Phase::Open
-            && !session.is_unread
-            && std::mem::take(&mut session.end_is_waiting)
+            && !session.flags.is_unread
+            && std::mem::take(&mut session.flags.end_is_waiting)
         {
             self.end_input(conn);
             self.continue_later(conn);
@@ -236,7 +236,7 @@ impl<S: Service> Transport<S> {
     }
 
     fn tell_close(&mut self, conn: ConnId) {
-        if !std::mem::replace(&mut self.sessions.get(conn).has_told_close, true) {
+        if !std::mem::replace(&mut self.sessions.get(conn).flags.has_told_close, true) {
             self.closing.remove();
             self.effects.push_back(Effect::Close(conn));
         }
@@ -253,7 +253,7 @@ impl<S: Service> Transport<S> {
     fn translate(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::Send(conn) if self.sessions.has(conn) => {
-                self.sessions.get(conn).has_output = true;
+                self.sessions.get(conn).flags.has_output = true;
                 self.continue_later(conn);
                 None
             }
@@ -263,7 +263,7 @@ impl<S: Service> Transport<S> {
                 None
             }
             Effect::Pause(conn) | Effect::Resume(conn) if self.sessions.has(conn) => {
-                self.sessions.get(conn).is_paused_by_server = effect == Effect::Pause(conn);
+                self.sessions.get(conn).flags.is_paused_by_server = effect == Effect::Pause(conn);
                 self.watch_record(conn, true);
                 self.sessions.recount(conn);
                 self.steer_input(conn);
@@ -306,12 +306,13 @@ impl<S: Service> Service for Transport<S> {
             }
             Entry::Proxied { has_tls, balancer } => {
                 let conn = accept(None);
-                self.expect(conn, Sender::Balancer { has_tls, peer: balancer });
+                self.expect(conn, Sender { peer: balancer, is_standby: false, has_tls });
                 conn
             }
             Entry::Forwarded(standby) => {
                 let conn = accept(None);
-                self.expect(conn, Sender::Standby(standby));
+                let peer = Peer { origin: standby, ..Peer::unknown() };
+                self.expect(conn, Sender { peer, is_standby: true, has_tls: false });
                 conn
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! Source: haproxy.org, `doc/proxy-protocol.txt`, section 2.2.
 
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet};
 
 use ppp::v2::{Addresses, Command, Header, ParseError};
@@ -49,33 +50,13 @@ struct Unfinished {
 }
 
 /// The sender of a header.
-pub(super) enum Sender {
-    Balancer {
-        /// TLS begins after the header.
-        has_tls: bool,
-        /// The load balancer.
-        peer: Peer,
-    },
+pub(super) struct Sender {
+    /// The load balancer, or the standby.
+    pub peer: Peer,
     /// A standby, whose header must show the secret.
-    Standby(Origin),
-}
-
-impl Sender {
-    const fn origin(&self) -> Origin {
-        match self {
-            Self::Balancer { peer, .. } => peer.origin,
-            Self::Standby(origin) => *origin,
-        }
-    }
-
-    /// The longest header, with its first bytes.
-    const fn header_bytes_max(&self) -> usize {
-        FIXED_BYTES
-            + match self {
-                Self::Balancer { .. } => HEADER_BYTES_MAX,
-                Self::Standby(_) => HOP_BYTES_MAX,
-            }
-    }
+    pub is_standby: bool,
+    /// TLS begins after the header of the load balancer.
+    pub has_tls: bool,
 }
 
 /// What the first bytes of a connection are.
@@ -130,10 +111,7 @@ impl Proxied {
     }
 
     fn shares(&mut self, sender: &Sender) -> &mut Shares {
-        match sender {
-            Sender::Balancer { .. } => &mut self.balanced,
-            Sender::Standby(_) => &mut self.forwarded,
-        }
+        if sender.is_standby { &mut self.forwarded } else { &mut self.balanced }
     }
 
     /// A header that is late.
@@ -142,8 +120,7 @@ impl Proxied {
     }
 
     fn insert(&mut self, conn: ConnId, sender: Sender, now: Time) {
-        let origin = sender.origin();
-        let key = self.shares(&sender).insert(conn, origin, now);
+        let key = self.shares(&sender).insert(conn, sender.peer.origin, now);
         self.unfinished.insert(conn, Unfinished { received: Vec::new(), sender, key });
     }
 
@@ -164,8 +141,7 @@ impl Proxied {
 impl<S: Service> Transport<S> {
     /// Expects a header of this sender before anything else of a connection.
     pub(super) fn expect(&mut self, conn: ConnId, sender: Sender) {
-        let origin = sender.origin();
-        if let Some(surplus) = self.proxied.shares(&sender).surplus(origin) {
+        if let Some(surplus) = self.proxied.shares(&sender).surplus(sender.peer.origin) {
             self.refuse_header(surplus);
         }
         self.proxied.insert(conn, sender, self.now);
@@ -196,17 +172,16 @@ impl<S: Service> Transport<S> {
         let Proxied { unfinished, balanced, forwarded, .. } = &mut self.proxied;
         let Unfinished { received, sender, key } =
             unfinished.get_mut(&conn).expect("the header is not complete");
-        match sender {
-            Sender::Balancer { .. } => balanced.note_input(*key),
-            Sender::Standby(_) => forwarded.note_input(*key),
-        }
-        let bytes_max = sender.header_bytes_max();
+        let (shares, rest_max) =
+            if sender.is_standby { (forwarded, HOP_BYTES_MAX) } else { (balanced, HEADER_BYTES_MAX) };
+        shares.note_input(*key);
+        let bytes_max = FIXED_BYTES + rest_max;
         // More than the longest header is not kept: what follows it waits in the buffer of the driver.
         let (own, rest) = bytes.split_at(bytes.len().min(bytes_max - received.len()));
         received.reserve_exact(own.len());
         received.extend_from_slice(own);
         self.server.budget().charge(Cost::parsed(received.len()));
-        match preamble(received, bytes_max - FIXED_BYTES) {
+        match preamble(received, rest_max) {
             // mutant proxy-plaintext-before-its-header: self.refuse_header(conn) => self.finish_header(conn, 0, None)
             Preamble::Wrong => self.refuse_header(conn),
             Preamble::Incomplete => {}
@@ -222,51 +197,45 @@ impl<S: Service> Transport<S> {
     /// Continues a connection whose header is complete.
     fn finish_header(&mut self, conn: ConnId, bytes: usize, client: Option<Peer>) {
         let unfinished = &self.proxied.unfinished[&conn];
-        let is_hop = matches!(unfinished.sender, Sender::Standby(_));
-        let header = &unfinished.received[..bytes];
-        let secret = self.link_secret.map(|secret| secret.shown);
-        let inbound = if is_hop { admit(header, secret) } else { None };
-        if is_hop {
-            match inbound {
+        let inbound = if unfinished.sender.is_standby {
+            let secret = self.link_secret.map(|secret| secret.shown);
+            match admit(&unfinished.received[..bytes], secret) {
                 None => return self.refuse_header(conn),
-                Some(inbound) if !self.takes(inbound) => {
-                    let has_tls = inbound.has_tls;
+                Some(inbound @ Inbound { has_tls, .. }) if !self.takes(inbound) => {
                     return self.refuse_header_as(conn, ClientAct::WrongForwardKind { has_tls });
                 }
-                Some(_) => {}
+                inbound => inbound,
             }
-        }
+        } else {
+            None
+        };
         let Unfinished { received, sender, .. } =
             self.proxied.finish(conn).expect("the header was not complete");
         if let Some(client) = &client {
-            let number = self.server.names(conn).number;
-            if is_hop {
-                debug!(conn = number, peer = client.name, "forwarded by a standby");
-            } else {
-                debug!(conn = number, peer = client.name, "behind a load balancer");
-            }
+            let by = if sender.is_standby { "forwarded by a standby" } else { "behind a load balancer" };
+            debug!(conn = self.server.names(conn).number, peer = client.name, "{by}");
             self.proxied.names.insert(conn, client.name.as_str().into());
         }
         self.count_headers();
-        let origin = client.as_ref().map_or_else(|| sender.origin(), |client| client.origin);
-        let has_tls = match (sender, inbound) {
-            (Sender::Balancer { has_tls, peer }, _) => {
+        let origin = client.as_ref().map_or(sender.peer.origin, |client| client.origin);
+        let has_tls = match inbound {
+            None => {
                 if conn.is_http() {
-                    let peer = &client.unwrap_or(peer);
+                    let peer = &client.unwrap_or(sender.peer);
                     handle(&mut self.server, self.now, Event::Peer { conn, peer });
                 }
-                has_tls
+                sender.has_tls
             }
-            (Sender::Standby(_), Some(Inbound { is_watch: true, .. })) => {
+            Some(Inbound { is_watch: true, .. }) => {
                 self.proxied.watches.insert(conn);
                 false
             }
-            (Sender::Standby(_), Some(Inbound { has_tls, is_proxied: true, .. })) => {
+            Some(Inbound { has_tls, is_proxied: true, .. }) => {
                 let balancer = client.unwrap_or_else(Peer::unknown);
-                self.expect(conn, Sender::Balancer { has_tls, peer: Peer { origin, ..balancer } });
+                self.expect(conn, Sender { has_tls, peer: Peer { origin, ..balancer }, is_standby: false });
                 false
             }
-            (Sender::Standby(_), inbound) => inbound.is_some_and(|inbound| inbound.has_tls),
+            Some(Inbound { has_tls, .. }) => has_tls,
         };
         if has_tls {
             self.begin_tls(conn, origin);
@@ -287,10 +256,8 @@ impl<S: Service> Transport<S> {
     }
 
     fn refuse_header(&mut self, conn: ConnId) {
-        let act = match self.proxied.unfinished.get(&conn) {
-            Some(Unfinished { sender: Sender::Standby(_), .. }) => ClientAct::WrongForwardSecret,
-            _ => ClientAct::WrongProxyHeader,
-        };
+        let is_hop = self.proxied.unfinished.get(&conn).is_some_and(|header| header.sender.is_standby);
+        let act = if is_hop { ClientAct::WrongForwardSecret } else { ClientAct::WrongProxyHeader };
         self.refuse_header_as(conn, act);
     }
 
@@ -316,18 +283,14 @@ impl<S: Service> Transport<S> {
 fn preamble(received: &[u8], bytes_max: usize) -> Preamble {
     match Header::try_from(received) {
         Ok(header) => {
-            let client = match (header.command, header.addresses) {
-                (Command::Proxy, Addresses::IPv4(address)) => {
-                    Some(peer((address.source_address, address.source_port).into()))
-                }
-                (Command::Proxy, Addresses::IPv6(address)) => {
-                    Some(peer((address.source_address, address.source_port).into()))
-                }
-                (Command::Proxy, Addresses::Unix(_)) => Some(Peer::new(PeerKind::Network, "unix")),
+            let client = match header.addresses {
+                Addresses::IPv4(from) => peer((from.source_address, from.source_port).into()),
+                Addresses::IPv6(from) => peer((from.source_address, from.source_port).into()),
+                Addresses::Unix(_) => Peer::new(PeerKind::Network, "unix"),
                 // A client whose address the balancer does not tell.
-                (Command::Proxy, Addresses::Unspecified) => Some(Peer::unknown()),
-                (Command::Local, _) => None,
+                Addresses::Unspecified => Peer::unknown(),
             };
+            let client = Some(client).filter(|_| header.command == Command::Proxy);
             Preamble::Complete { bytes: header.len(), client }
         }
         Err(ParseError::Incomplete(_)) => Preamble::Incomplete,
@@ -338,10 +301,10 @@ fn preamble(received: &[u8], bytes_max: usize) -> Preamble {
 
 /// A client that a load balancer names. Its address is never one of this machine: the balancer may run here, and the client does
 /// not.
-fn peer(address: core::net::SocketAddr) -> Peer {
+fn peer(address: SocketAddr) -> Peer {
     let network = match address.ip().to_canonical() {
-        core::net::IpAddr::V4(four) => four.to_ipv6_mapped().to_bits(),
-        core::net::IpAddr::V6(six) => six.to_bits() & !u128::from(u64::MAX),
+        IpAddr::V4(four) => four.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(six) => six.to_bits() & !u128::from(u64::MAX),
     };
     let name = address.to_string();
     Peer { origin: Origin { network, is_local: false }, ..Peer::new(PeerKind::Network, name) }

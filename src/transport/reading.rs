@@ -92,8 +92,8 @@ impl<S: Service> Transport<S> {
             debug!(conn = self.server.names(conn).number, "TLS ends: {}", text_of(error));
         }
         let session = self.sessions.get(conn);
-        session.is_failing = progress.error.is_some();
-        session.end_is_waiting |= progress.has_ended;
+        session.flags.is_failing = progress.error.is_some();
+        session.flags.end_is_waiting |= progress.has_ended;
         if session.phase == Phase::Open && progress.has_partial_message {
             self.sessions.begin_unfinished(conn, PeerWait::HandshakeMessage, true, self.now);
         } else {
@@ -104,7 +104,7 @@ impl<S: Service> Transport<S> {
 
     /// Has a connection with unread records wait for its turn.
     pub(super) fn queue_unread(&mut self, conn: ConnId) {
-        self.sessions.get(conn).is_unread = true;
+        self.sessions.get(conn).flags.is_unread = true;
         self.unread.push_back(conn);
         self.pause_unread(conn);
     }
@@ -112,8 +112,8 @@ impl<S: Service> Transport<S> {
     /// Pauses a connection that has much unread input. The beginning of a record waits for its rest.
     pub(super) fn pause_unread(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        // mutant tls-beginning-of-a-record-paused: session.is_unread => true
-        session.is_paused = session.is_unread && session.incoming.len() > WAITING_BYTES_MAX;
+        // mutant tls-beginning-of-a-record-paused: session.flags.is_unread => true
+        session.flags.is_paused = session.flags.is_unread && session.incoming.len() > WAITING_BYTES_MAX;
         self.steer_input(conn);
     }
 
@@ -127,7 +127,7 @@ impl<S: Service> Transport<S> {
                 break;
             }
             let Some(conn) = self.unread.pop_front() else { break };
-            if !self.sessions.has(conn) || !std::mem::take(&mut self.sessions.get(conn).is_unread) {
+            if !self.sessions.has(conn) || !std::mem::take(&mut self.sessions.get(conn).flags.is_unread) {
                 continue;
             }
             if self.sessions.get(conn).phase == Phase::Open {
@@ -148,8 +148,8 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         let is_awaited = session.phase == Phase::Open
             && !session.incoming.is_empty()
-            && !session.is_unread
-            && !session.is_paused_by_server;
+            && !session.flags.is_unread
+            && !session.flags.is_paused_by_server;
         match is_awaited {
             true => self.sessions.begin_unfinished(conn, PeerWait::Record, is_same, self.now),
             false => self.sessions.end_unfinished(conn),
@@ -184,8 +184,10 @@ impl<S: Service> Transport<S> {
     /// Tells the driver to pause or resume the input, if that is news to it.
     pub(super) fn steer_input(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        let is_paused = session.is_paused || session.is_paused_by_server;
-        if !session.has_told_close && is_paused != std::mem::replace(&mut session.has_told_pause, is_paused) {
+        let is_paused = session.flags.is_paused || session.flags.is_paused_by_server;
+        if !session.flags.has_told_close
+            && is_paused != std::mem::replace(&mut session.flags.has_told_pause, is_paused)
+        {
             self.effects.push_back(if is_paused { Effect::Pause(conn) } else { Effect::Resume(conn) });
         }
     }
@@ -193,7 +195,7 @@ impl<S: Service> Transport<S> {
     /// Reports the end of the input once: the client may announce it, and the kernel does.
     pub(super) fn end_input(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        if !std::mem::replace(&mut session.input_has_ended, true) {
+        if !std::mem::replace(&mut session.flags.input_has_ended, true) {
             handle(&mut self.server, self.now, Event::InputEnded { conn });
         }
     }

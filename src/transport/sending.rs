@@ -27,20 +27,20 @@ impl<S: Service> Transport<S> {
     pub(super) fn send(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
         // No effect follows the one that closes.
-        if session.has_told_close {
+        if session.flags.has_told_close {
             return;
         }
-        if session.has_output && session.can_encrypt() && self.encrypt(conn).is_err() {
+        if session.flags.has_output && session.can_encrypt() && self.encrypt(conn).is_err() {
             self.break_off(conn);
         }
         let session = self.sessions.get(conn);
         let has_unsent = session.outgoing.len() > 0;
-        if has_unsent && !std::mem::replace(&mut session.is_sending, true) {
+        if has_unsent && !std::mem::replace(&mut session.flags.is_sending, true) {
             session.sent_at = self.now;
             self.effects.push_back(Effect::Send(conn));
         }
         if !has_unsent {
-            session.is_sending = false;
+            session.flags.is_sending = false;
             let is_closing = session.phase == Phase::Closing;
             self.sessions.take_buffers(conn);
             if is_closing {
@@ -63,7 +63,7 @@ impl<S: Service> Transport<S> {
             let bytes = iovecs
                 .with_outgoing(server, conn, |slices| encrypt_slices(session, slices, room, plaintext))?;
             if bytes == 0 {
-                session.has_output = false;
+                session.flags.has_output = false;
                 break;
             }
             handle(server, *now, Event::Sent { conn, bytes });
@@ -79,16 +79,16 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         // The server ends a connection whose client does not read, to free what it keeps for it.
         let is_stuck = session.outgoing.len() > 0 && session.sent_at + STUCK_TIME <= self.now;
-        session.is_broken |= session.has_output && is_stuck;
+        session.flags.is_broken |= session.flags.has_output && is_stuck;
         if session.can_encrypt() && session.close_notify().is_err() {
             debug!(conn = self.server.names(conn).number, "TLS ends without close_notify, after an error");
         }
         session.phase = Phase::Closing;
         self.closing.add(self.now);
-        if session.is_broken {
+        if session.flags.is_broken {
             return self.tell_close(conn);
         }
-        session.is_paused = session.outgoing.len() > 0;
+        session.flags.is_paused = session.outgoing.len() > 0;
         self.steer_input(conn);
         self.send(conn);
     }
@@ -99,7 +99,7 @@ impl<S: Service> Transport<S> {
         for slot in self.closing.next_slots(self.sessions.slots(), self.now) {
             let Some(conn) = self.sessions.stuck_at(slot, &self.closing, self.now) else { continue };
             let session = self.sessions.get(conn);
-            session.is_broken = true;
+            session.flags.is_broken = true;
             match session.phase {
                 Phase::Closing => self.tell_close(conn),
                 _ => self.break_off(conn),

@@ -7,8 +7,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage, PeerIncompatible};
 
 use super::chain::TOO_LONG;
-use super::identity::Identity;
-use super::identity::names_of;
+use super::identity::{Identity, names_of};
 use super::keys::{Checks, KeyKind, agreement};
 use super::outgoing::{Buffer, Outgoing};
 use super::shares::Key;
@@ -79,13 +78,27 @@ pub(super) struct Session {
     pub incoming: Vec<u8>,
     /// How much of it rustls has seen, and remembers places in it.
     seen: usize,
-    /// It has whole records that wait for a turn of the connection.
-    pub is_unread: bool,
     /// The record or handshake message that has begun, and when it must have ended.
     pub unfinished: Option<(PeerWait, Time)>,
     /// The certificates of the client, which rustls keeps.
     chain_bytes: usize,
     pub outgoing: Outgoing,
+    pub flags: Flags,
+    /// When some of the output was sent, or began.
+    pub sent_at: Time,
+    /// What it has sent, while it must.
+    pub progress: Moved,
+    /// It is counted as one with a response that is not sent.
+    pub is_responding: bool,
+    /// What the account has of it.
+    pub counted: Option<Memory>,
+}
+
+/// What applies to a connection at the moment.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flags {
+    /// The input has whole records that wait for a turn of the connection.
+    pub is_unread: bool,
     /// The driver was asked to send, and has not sent everything since.
     pub is_sending: bool,
     /// The server has asked to send, and has not shown nothing since.
@@ -103,20 +116,12 @@ pub(super) struct Session {
     pub end_is_waiting: bool,
     /// The connection must end after an error, and the server does not know yet.
     pub is_failing: bool,
-    /// It is in the queue of [`Transport::ready`](super::Transport).
+    /// The connection is in the queue of [`Transport::ready`](super::Transport).
     pub is_ready: bool,
-    /// The driver has got the effect that closes it.
+    /// The driver has got the effect that closes the connection.
     pub has_told_close: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
-    /// When some of the output was sent, or began.
-    pub sent_at: Time,
-    /// What it has sent, while it must.
-    pub progress: Moved,
-    /// It is counted as one with a response that is not sent.
-    pub is_responding: bool,
-    /// What the account has of it.
-    pub counted: Option<Memory>,
 }
 
 /// The buffers of a connection, and the certificates of its client, in bytes. What rustls has beside them is [`SESSION_BYTES`].
@@ -217,28 +222,16 @@ impl Session {
         Ok(Self {
             conn,
             tls: Some(UnbufferedServerConnection::new(identity.config.clone())?),
-            unused_key: Some(identity.key),
+            unused_key: Some(identity.own.key),
             checks: Arc::clone(&identity.checks),
             phase: Phase::Handshake,
             handshake: None,
             incoming: Vec::new(),
             seen: 0,
-            is_unread: false,
             unfinished: None,
             chain_bytes: 0,
             outgoing: Outgoing::default(),
-            is_sending: false,
-            has_output: false,
-            is_paused: false,
-            is_paused_by_server: false,
-            has_told_pause: false,
-            is_waiting: false,
-            input_has_ended: false,
-            end_is_waiting: false,
-            is_failing: false,
-            is_ready: false,
-            has_told_close: false,
-            is_broken: false,
+            flags: Flags::default(),
             sent_at: Time::ZERO,
             progress: Moved::default(),
             is_responding: false,
@@ -252,7 +245,6 @@ impl Session {
             incoming,
             outgoing,
             seen: _,
-            is_unread: _,
             conn: _,
             tls: _,
             unused_key: _,
@@ -261,18 +253,7 @@ impl Session {
             handshake: _,
             unfinished,
             chain_bytes,
-            is_sending: _,
-            has_output: _,
-            is_paused: _,
-            is_paused_by_server: _,
-            has_told_pause: _,
-            is_waiting: _,
-            input_has_ended: _,
-            end_is_waiting: _,
-            is_failing: _,
-            is_ready: _,
-            has_told_close: _,
-            is_broken: _,
+            flags: _,
             sent_at: _,
             progress: _,
             is_responding: _,
@@ -300,12 +281,12 @@ impl Session {
 
     /// Whether no more input counts: the client has ended it, or an error has.
     pub const fn has_last_input(&self) -> bool {
-        self.input_has_ended || self.end_is_waiting || self.tls.is_none()
+        self.flags.input_has_ended || self.flags.end_is_waiting || self.tls.is_none()
     }
 
     /// Whether plaintext can be encrypted.
     pub const fn can_encrypt(&self) -> bool {
-        matches!(self.phase, Phase::Open) && self.tls.is_some() && !self.is_broken
+        matches!(self.phase, Phase::Open) && self.tls.is_some() && !self.flags.is_broken
     }
 
     /// Processes the records of the input that are paid for, and delivers their plaintext one by one. Input that is not used up must come

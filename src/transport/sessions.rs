@@ -24,7 +24,7 @@ pub(super) struct Sessions {
     by_slot: Vec<Option<Box<Session>>>,
     open: usize,
     /// Handshakes that have not ended.
-    handshakes: Shares,
+    pub handshakes: Shares,
     /// The slots of open connections with an unfinished record or handshake message, by the time when it must have ended.
     unfinished: BTreeSet<(Time, u32)>,
     /// Buffers for ciphertext, all empty.
@@ -137,12 +137,7 @@ impl Sessions {
 
     /// Whether a handshake waits for its turn.
     pub fn is_waiting(&self, conn: ConnId) -> bool {
-        self.find(conn).is_some_and(|session| session.phase == Phase::Handshake && session.is_waiting)
-    }
-
-    /// A handshake that takes too long.
-    pub fn next_late(&self, now: Time) -> Option<ConnId> {
-        self.handshakes.next_late(now)
+        self.find(conn).is_some_and(|session| session.phase == Phase::Handshake && session.flags.is_waiting)
     }
 
     /// Notes that an open connection waits for the rest of a record or handshake message. Its time goes on if it has waited for the

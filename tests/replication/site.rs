@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use beanring::io::driver::Driver;
-use beanring::io::replica::{LogNumber, Settings, init};
+use beanring::io::replica::{Settings, init};
 use beanring_testkit::client::Client;
 use beanring_testkit::driver;
 use beanring_testkit::postgres::{Cluster, OWNER, Postgres, Programs};
@@ -46,7 +46,7 @@ pub fn settings(server: &Postgres) -> Settings {
 
 /// The settings for log 1 at a URL.
 pub fn parse(url: &str) -> Settings {
-    Settings::parse(url, LogNumber::default()).expect("the URL is valid")
+    Settings::parse(url).expect("the URL is valid")
 }
 
 /// A query for the number of the test's sessions that meet a condition.

@@ -26,9 +26,7 @@ const RECEIVE_BYTES_MAX: [usize; 2] = [BUFFER_BYTES - OVERHEAD_BYTES, BUFFER_BYT
 /// How far a client is.
 ///
 /// ```text
-///   Waiting <---> Connecting ---> Greeting ---> Open
-///      ^                             |
-///      '-----------------------------'
+///   Waiting <---> Connecting ---> Open
 ///
 ///   From each of them: closed.
 /// ```
@@ -36,9 +34,7 @@ pub enum Phase {
     /// Its bytes stay in the kernel.
     Waiting,
     /// A connection to the leader is being made. The numbers are those of the address in use and of the addresses tried.
-    Connecting { hop: OwnedFd, until: Time, index: usize, tried: usize },
-    /// TLS begins on it.
-    Greeting { hop: Hop, until: Time, index: usize, tried: usize },
+    Connecting { hop: Hop, index: usize, tried: usize },
     /// Bytes are passed on.
     Open { hop: Hop },
 }
@@ -50,8 +46,8 @@ pub enum Side {
     Leader,
 }
 
-/// What a connection needs after an event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a connection needs after an event, from the weakest need to the strongest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Next {
     /// Another event.
     Wait,
@@ -66,6 +62,8 @@ pub struct Connection {
     pub generation: u32,
     pub inbound: Inbound,
     pub phase: Phase,
+    /// When it is closed if it has not reached the leader.
+    pub waits_until: Time,
     /// The leader has ended its side, and the client knows.
     pub leader_has_ended: bool,
     /// When it is closed after that.
@@ -119,9 +117,8 @@ pub struct Pipe {
 
 impl Pipe {
     pub fn new(memory_max: usize) -> Self {
-        let buffer = vec![0; BUFFER_BYTES].into();
         Self {
-            buffer,
+            buffer: vec![0; BUFFER_BYTES].into(),
             translated: Vec::new(),
             spare: Vec::new(),
             passed: [0; 2],
@@ -141,16 +138,14 @@ impl Pipe {
     /// Sends what was translated. Returns what the other side does not take.
     fn send(&mut self, sink: RawFd) -> nix::Result<Option<Pending>> {
         let sent = send_all(sink, &self.translated)?;
-        Ok((sent < self.translated.len()).then(|| self.keep(sent)))
-    }
-
-    /// Keeps the rest of what was translated.
-    fn keep(&mut self, sent: usize) -> Pending {
+        if sent == self.translated.len() {
+            return Ok(None);
+        }
         let mut bytes = self.spare.pop().unwrap_or_default();
         let before = bytes.capacity();
         bytes.extend_from_slice(&self.translated[sent..]);
         self.memory += bytes.capacity() - before;
-        Pending { bytes, sent: 0 }
+        Ok(Some(Pending { bytes, sent: 0 }))
     }
 
     fn take_back(&mut self, mut pending: Pending) {
@@ -164,12 +159,13 @@ impl Pipe {
 }
 
 impl Connection {
-    pub fn new(client: OwnedFd, generation: u32, inbound: Inbound) -> Self {
+    pub fn new(client: OwnedFd, generation: u32, inbound: Inbound, waits_until: Time) -> Self {
         Self {
             client,
             generation,
             inbound,
             phase: Phase::Waiting,
+            waits_until,
             leader_has_ended: false,
             lingers_until: None,
             is_queued: false,
@@ -203,7 +199,7 @@ impl Connection {
     pub fn pump_both(&mut self, pipe: &mut Pipe) -> Next {
         match self.pump_one(Side::Client, pipe) {
             Next::Close => Next::Close,
-            next => next.or(self.pump_one(Side::Leader, pipe)),
+            next => next.max(self.pump_one(Side::Leader, pipe)),
         }
     }
 
@@ -338,7 +334,7 @@ impl Connection {
     /// The source and the sink of a flow, once bytes are passed on.
     fn sockets(&self, from: Side) -> Option<(RawFd, RawFd)> {
         let Phase::Open { hop } = &self.phase else { return None };
-        let (client, leader) = (self.client.as_raw_fd(), hop.fd().as_raw_fd());
+        let (client, leader) = (self.client.as_raw_fd(), hop.socket().as_raw_fd());
         Some(if from == Side::Client { (client, leader) } else { (leader, client) })
     }
 
@@ -348,7 +344,7 @@ impl Connection {
         if let Phase::Open { hop } = &self.phase {
             let at_once = linger { l_onoff: 1, l_linger: 0 };
             // It fails for no open socket.
-            let _ = setsockopt(hop.fd(), sockopt::Linger, &at_once);
+            let _ = setsockopt(hop.socket(), sockopt::Linger, &at_once);
         }
     }
 
@@ -369,13 +365,6 @@ impl Side {
     }
 }
 
-impl Next {
-    /// The stronger of two.
-    fn or(self, other: Self) -> Self {
-        if self as u8 >= other as u8 { self } else { other }
-    }
-}
-
 /// Sends as much as the kernel takes, and returns how much that is.
 fn send_all(sink: RawFd, bytes: &[u8]) -> nix::Result<usize> {
     let mut sent = 0;
@@ -391,7 +380,7 @@ fn send_all(sink: RawFd, bytes: &[u8]) -> nix::Result<usize> {
 }
 
 /// The addresses of a client for the leader. None if it has gone.
-pub fn client_address(client: &OwnedFd) -> Option<ClientAddress> {
+pub fn client_address(client: &impl AsRawFd) -> Option<ClientAddress> {
     let peer: SockaddrStorage = getpeername(client.as_raw_fd()).ok()?;
     let own: SockaddrStorage = getsockname(client.as_raw_fd()).ok()?;
     match (socket_address(&peer), socket_address(&own)) {

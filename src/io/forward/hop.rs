@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, send};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Error};
 
+use super::leader::{begin_connect, is_connected};
 use crate::io::socket::text_of;
+use crate::time::{Span, Time};
 
 /// Memory of a connection to the leader beside its buffers, in bytes: what rustls allocates. Measured as RSS per idle connection.
 pub const HOP_BYTES: usize = 10 * 1024;
@@ -21,44 +24,81 @@ pub const OVERHEAD_BYTES: usize = 5 * 22;
 /// Plaintext that the record before a receive may have left incomplete.
 pub const RECORD_BYTES_MAX: usize = (1 << 14) + 256;
 
+/// How long the handshake with a leader may take. Its event loop is busy after a take-over.
+const GREETING_TIME: Span = Span::from_secs(5);
+
+/// Why a connection is not made, for the program and for an operator.
+pub type Failure = (Errno, Cow<'static, str>);
+
 /// A connection to the leader.
 pub struct Hop {
-    fd: OwnedFd,
+    socket: TcpStream,
     tls: Box<ClientConnection>,
+    is_connected: bool,
+    /// When it must be connected or, after that, have finished the handshake.
+    pub until: Time,
     /// The leader has announced its end.
     pub has_ended: bool,
 }
 
 impl Hop {
-    /// Begins TLS on a connection.
-    pub fn new(fd: OwnedFd, config: &Arc<ClientConfig>) -> Result<Self, Error> {
+    /// Begins to connect, for up to `time`.
+    ///
+    /// # Errors
+    /// Why no connection can be made.
+    pub fn connect(
+        address: SocketAddr,
+        config: &Arc<ClientConfig>,
+        now: Time,
+        time: Span,
+    ) -> Result<Self, Failure> {
+        let socket = begin_connect(address).map_err(failure)?;
         // Only the key counts.
         let name = ServerName::try_from("leader").expect("it is a name");
-        let mut tls = ClientConnection::new(Arc::clone(config), name)?;
+        let tls = ClientConnection::new(Arc::clone(config), name);
+        let mut tls = tls.map_err(|error| (Errno::EPROTO, error.to_string().into()))?;
         tls.set_buffer_limit(None);
-        Ok(Self { fd, tls: Box::new(tls), has_ended: false })
+        Ok(Self { socket, tls: Box::new(tls), is_connected: false, until: now + time, has_ended: false })
     }
 
-    pub fn fd(&self) -> &OwnedFd {
-        &self.fd
+    pub const fn socket(&self) -> &TcpStream {
+        &self.socket
     }
 
     /// Drops the state of TLS.
-    pub fn into_fd(self) -> OwnedFd {
-        self.fd
+    pub fn into_socket(self) -> TcpStream {
+        self.socket
     }
 
-    /// Continues the handshake as far as it can go now. Returns whether it has finished. Then the leader has proved its key, and
-    /// everything was sent.
+    /// Continues to connect and the handshake, as far as they can go now. Returns whether the handshake has finished. Then the leader has
+    /// proved its key, and everything was sent.
     ///
     /// # Errors
-    /// Why this is no connection to the leader.
-    pub fn shake_hands(&mut self) -> Result<bool, Cow<'static, str>> {
-        let mut socket = Socket(self.fd.as_raw_fd());
+    /// Why this is no connection to the leader, or that it takes too long.
+    pub fn advance(&mut self, now: Time) -> Result<bool, Failure> {
+        if !self.is_connected {
+            match is_connected(&self.socket) {
+                Ok(true) => (self.is_connected, self.until) = (true, now + GREETING_TIME),
+                // The event is one of an earlier attempt.
+                Ok(false) if now < self.until => return Ok(false),
+                Ok(false) => return Err(failure(Errno::ETIMEDOUT)),
+                Err(errno) => return Err(failure(errno)),
+            }
+        }
+        match self.shake_hands() {
+            Ok(false) if self.until <= now => {
+                Err((Errno::EPROTO, "it does not finish the TLS handshake".into()))
+            }
+            result => result.map_err(|why| (Errno::EPROTO, why)),
+        }
+    }
+
+    fn shake_hands(&mut self) -> Result<bool, Cow<'static, str>> {
         loop {
             while self.tls.wants_write() {
-                match self.tls.write_tls(&mut socket) {
+                match self.tls.write_tls(&mut self.socket) {
                     Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                     Err(error) => return Err(text_of(&error).into()),
                 }
@@ -66,9 +106,10 @@ impl Hop {
             if !self.tls.is_handshaking() {
                 return Ok(true);
             }
-            match self.tls.read_tls(&mut socket) {
+            match self.tls.read_tls(&mut self.socket) {
                 Ok(0) => return Err("it has closed the connection: it does not lead yet, or any more".into()),
                 Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(text_of(&error).into()),
             }
@@ -92,7 +133,7 @@ impl Hop {
     pub fn send(&mut self, header: &[u8]) -> nix::Result<()> {
         let mut bytes = Vec::new();
         self.encrypt(header, &mut bytes).map_err(|_| Errno::EPROTO)?;
-        let sent = send(self.fd.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)?;
+        let sent = send(self.socket.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)?;
         if sent == bytes.len() { Ok(()) } else { Err(Errno::ENOBUFS) }
     }
 
@@ -132,32 +173,8 @@ impl Hop {
     }
 }
 
-/// The socket of a hop, which does not block.
-struct Socket(RawFd);
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        again(|| recv(self.0, buffer, MsgFlags::MSG_DONTWAIT))
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        again(|| send(self.0, bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn again(mut call: impl FnMut() -> nix::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(Errno::EINTR) => {}
-            result => return Ok(result?),
-        }
-    }
+pub fn failure(errno: Errno) -> Failure {
+    (errno, errno.desc().into())
 }
 
 /// Why a handshake has failed.

@@ -1,8 +1,8 @@
 //! The leader: its addresses, connections to it, and the one that watches its machine.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
@@ -57,10 +57,8 @@ pub struct Leader {
 pub enum Watch {
     /// There is none before this time.
     Pause(Time),
-    Connecting(OwnedFd, Time),
-    /// TLS begins.
-    Greeting(Box<Hop>, Time),
-    Open(OwnedFd),
+    Connecting(Box<Hop>),
+    Open(TcpStream),
 }
 
 impl Leader {
@@ -125,10 +123,10 @@ pub fn look_up(address: String, found: Sender<Order>, wake: Arc<EventFd>) -> io:
 }
 
 /// Begins to connect. The socket is writable when the connection is made or has failed.
-pub fn begin_connect(address: SocketAddr) -> nix::Result<OwnedFd> {
+pub fn begin_connect(address: SocketAddr) -> nix::Result<TcpStream> {
     let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let fd = socket(family, SockType::Stream, flags, None)?;
+    let fd = TcpStream::from(socket(family, SockType::Stream, flags, None)?);
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
     keep_alive(&fd, [KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_PROBES])?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(address)) {
@@ -138,13 +136,13 @@ pub fn begin_connect(address: SocketAddr) -> nix::Result<OwnedFd> {
 }
 
 /// Has the kernel end a connection when the machine of its peer is silent for so long.
-pub fn watch_machine(fd: &OwnedFd, gone_after: Span) -> nix::Result<()> {
+pub fn watch_machine(fd: &TcpStream, gone_after: Span) -> nix::Result<()> {
     keep_alive(fd, [1, 1, KEEP_PROBES])?;
     let ms = u32::try_from(gone_after.as_nanos() / 1_000_000).unwrap_or(u32::MAX);
     setsockopt(fd, sockopt::TcpUserTimeout, &ms)
 }
 
-fn keep_alive(fd: &OwnedFd, [idle_s, interval_s, probes]: [u32; 3]) -> nix::Result<()> {
+fn keep_alive(fd: &TcpStream, [idle_s, interval_s, probes]: [u32; 3]) -> nix::Result<()> {
     setsockopt(fd, sockopt::KeepAlive, &true)?;
     setsockopt(fd, sockopt::TcpKeepIdle, &idle_s)?;
     setsockopt(fd, sockopt::TcpKeepInterval, &interval_s)?;
@@ -155,7 +153,7 @@ fn keep_alive(fd: &OwnedFd, [idle_s, interval_s, probes]: [u32; 3]) -> nix::Resu
 ///
 /// # Errors
 /// If it cannot be made.
-pub fn is_connected(fd: &OwnedFd) -> nix::Result<bool> {
+pub fn is_connected(fd: &TcpStream) -> nix::Result<bool> {
     match getsockopt(fd, sockopt::SocketError)? {
         0 => Ok(getpeername::<SockaddrStorage>(fd.as_raw_fd()).is_ok()),
         errno => Err(Errno::from_raw(errno)),

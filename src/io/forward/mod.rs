@@ -23,7 +23,6 @@
 //! after its header, and to the leader it is one more client. When it times out, all others close too.
 
 mod connection;
-mod counts;
 mod hop;
 mod leader;
 mod worker;
@@ -31,15 +30,14 @@ mod worker;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-pub use self::counts::ForwardCounts;
 use self::worker::{Order, Worker};
 use crate::io::lost_peers::Keepalive;
+use crate::server::ForwardCounts;
 use crate::time::Span;
 use crate::transport::forwarded::Inbound;
 use crate::values::link_secret::LinkSecret;
@@ -82,7 +80,8 @@ pub struct Target {
     pub secret: LinkSecret,
 }
 
-/// The thread that forwards connections, for the event loop. Dropping it ends the thread, which closes all connections.
+/// The thread that forwards connections, for the event loop. Dropping it closes all connections and ends the thread. This waits for a
+/// name of a leader that is being looked up.
 #[derive(Debug)]
 pub struct Forwarder {
     orders: Sender<Order>,
@@ -148,11 +147,6 @@ impl Forwarder {
         &self.counts
     }
 
-    /// Closes all connections and ends the thread. This waits for a name of a leader that is being looked up.
-    pub fn end(self) {
-        drop(self);
-    }
-
     fn order(&self, order: Order) {
         // This fails only if the thread has panicked. Its connections are closed then.
         if self.orders.send(order).is_ok() {
@@ -168,6 +162,6 @@ impl Drop for Forwarder {
         if !thread::panicking() {
             ended.expect("it is joined once").expect("the thread does not panic");
         }
-        self.counts.open.0.store(0, Ordering::Relaxed);
+        self.counts.open.set(0);
     }
 }

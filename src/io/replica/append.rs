@@ -5,6 +5,7 @@ use tokio_postgres::error::SqlState;
 
 use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
+use super::settings::LOG;
 use super::worker::Context;
 use crate::wal::replica::{DatabaseReply, Epoch, Failure, Hazards, Position, Renewal, Term};
 
@@ -44,15 +45,9 @@ pub(super) struct Append {
     pub is_repeated: bool,
 }
 
-/// How an attempt ended that the database has not refused with an error.
-type Attempt = Result<Result<(), Failure>, SessionError>;
-
-pub(super) async fn append(context: Context, mut link: Link, append: Append) -> (Link, DatabaseReply) {
-    let result = match link.session().await {
-        Ok(session) => try_append(session, context.log(), &append).await,
-        Err(error) => Err(error),
-    };
-    let result = link.end(result).flatten();
+pub(super) async fn append(_: Context, mut link: Link, append: Append) -> (Link, DatabaseReply) {
+    let result = try_append(&mut link, &append).await;
+    let result = link.end(result);
     if result.is_ok() {
         link.note_seen(Extent { position: append.position, ..led(append.term.epoch) });
     }
@@ -60,11 +55,8 @@ pub(super) async fn append(context: Context, mut link: Link, append: Append) -> 
 }
 
 pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link, DatabaseReply) {
-    let result = match link.session().await {
-        Ok(session) => write_epoch(session, context.log(), term).await,
-        Err(error) => Err(error),
-    };
-    let result = link.end(result).flatten().map(|(beat, hazards)| {
+    let result = try_renew(&mut link, term).await;
+    let result = link.end(result).map(|(beat, hazards)| {
         link.note_seen(Extent { beat, beat_of: term.epoch, ..led(term.epoch) });
         let is_local = hazards.is_local && !context.settings.trusts_storage;
         Renewal { rewrites: beat >> REWRITES_SHIFT, hazards: Hazards { is_local, ..hazards } }
@@ -72,45 +64,47 @@ pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link
     (link, DatabaseReply::Renewed(result))
 }
 
-async fn try_append(session: &mut Session, log: i32, append: &Append) -> Attempt {
+async fn try_renew(link: &mut Link, term: Term) -> Result<(u64, Hazards), SessionError> {
+    write_epoch(link.session().await?, term).await
+}
+
+async fn try_append(link: &mut Link, append: &Append) -> Result<(), SessionError> {
+    let session = link.session().await?;
     if append.is_repeated {
-        return repeat(session, log, append).await;
+        return repeat(session, append).await;
     }
     let Append { term: Term { epoch, token }, position, chunk, .. } = append;
     let (position, epoch, token) = (sql(position.0), sql(epoch.0), sql(*token));
-    match session.execute(INSERT, &[&log, &position, &epoch, &&chunk[..], &token]).await {
-        Ok(1) => Ok(Ok(())),
-        Ok(_) => fenced(session, log, append.term).await.map(Err),
+    match session.execute(INSERT, &[&LOG, &position, &epoch, &&chunk[..], &token]).await {
+        Ok(1) => Ok(()),
+        Ok(_) => fenced(session, append.term).await,
         // The row there is committed. Maybe an earlier request has inserted it.
-        Err(error) if error.is(&SqlState::UNIQUE_VIOLATION) => repeat(session, log, append).await,
+        Err(error) if error.is(&SqlState::UNIQUE_VIOLATION) => repeat(session, append).await,
         Err(error) => Err(error),
     }
 }
 
 /// Inserts a chunk that may be there. The write to the row of the epoch in the same transaction makes the commit wait until also a
 /// row that was there is replicated.
-async fn repeat(session: &mut Session, log: i32, append: &Append) -> Attempt {
+async fn repeat(session: &mut Session, append: &Append) -> Result<(), SessionError> {
     session.command("begin").await?;
-    let attempt = repeat_in_transaction(session, log, append).await;
+    let attempt = repeat_in_transaction(session, append).await;
     session.end(attempt).await
 }
 
-async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append) -> Attempt {
+async fn repeat_in_transaction(session: &mut Session, append: &Append) -> Result<(), SessionError> {
     let Append { term, position, chunk, .. } = append;
-    if let Err(failure) = write_epoch(session, log, *term).await? {
-        return Ok(Err(failure));
-    }
+    write_epoch(session, *term).await?;
     let (position, epoch, token) = (sql(position.0), sql(term.epoch.0), sql(term.token));
-    if session.execute(INSERT_IF_FREE, &[&log, &position, &epoch, &&chunk[..], &token]).await? == 1 {
-        return Ok(Ok(()));
+    if session.execute(INSERT_IF_FREE, &[&LOG, &position, &epoch, &&chunk[..], &token]).await? == 1 {
+        return Ok(());
     }
-    let rows = session.query(COMPARE, &[&log, &position, &&chunk[..]]).await?;
-    Ok(match rows.first().map(|row| row.get(0)) {
+    match session.value(COMPARE, &[&LOG, &position, &&chunk[..]]).await? {
         Some(true) => Ok(()),
-        Some(false) => Err(Failure::Taken),
+        Some(false) => Err(Failure::Taken.into()),
         // It was deleted between the two statements.
-        None => Err(Failure::Unknown),
-    })
+        None => Err(Failure::Unknown.into()),
+    }
 }
 
 /// A server has led in this epoch.
@@ -119,27 +113,20 @@ pub(super) fn led(epoch: Epoch) -> Extent {
 }
 
 /// Writes to the row of the epoch, if the term has not ended. Returns its beat, and what endangers the queue.
-async fn write_epoch(
-    session: &mut Session,
-    log: i32,
-    term: Term,
-) -> Result<Result<(u64, Hazards), Failure>, SessionError> {
-    let rows = session.query(RENEW, &[&log, &sql(term.epoch.0), &sql(term.token)]).await?;
-    match rows.first() {
-        Some(row) => {
-            let hazards = Hazards { is_local: row.get(1), is_read_only: row.get(2) };
-            Ok(Ok((row.get::<_, i64>(0).cast_unsigned(), hazards)))
-        }
-        None => fenced(session, log, term).await.map(Err),
-    }
+async fn write_epoch(session: &mut Session, term: Term) -> Result<(u64, Hazards), SessionError> {
+    let row = session.row(RENEW, &[&LOG, &sql(term.epoch.0), &sql(term.token)]).await?;
+    let Some(row) = row else { return fenced(session, term).await };
+    let hazards = Hazards { is_local: row.get(1), is_read_only: row.get(2) };
+    Ok((row.get::<_, i64>(0).cast_unsigned(), hazards))
 }
 
-/// What it means that the row of the epoch has not this term.
+/// Refuses a request, because the row of the epoch has another term.
 ///
 /// # Errors
-/// If its epoch came before: this is not the database that has acknowledged the term.
-pub(super) async fn fenced(session: &mut Session, log: i32, term: Term) -> Result<Failure, SessionError> {
-    session.refuse_older(log, led(term.epoch)).await.map(|()| Failure::Fenced)
+/// [`Failure::Fenced`]. If the epoch of the row came before: this is not the database that has acknowledged the term.
+pub(super) async fn fenced<T>(session: &mut Session, term: Term) -> Result<T, SessionError> {
+    session.refuse_older(led(term.epoch)).await?;
+    Err(Failure::Fenced.into())
 }
 
 /// A number for SQL, which has none without a sign. Positions and epochs never come near the limit; random numbers keep their bits.

@@ -3,37 +3,27 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
 use super::session::{Session, SessionError};
-use super::tables::{FORMAT, block_on};
-use super::{LogNumber, Settings};
+use super::settings::{LOG, places};
+use super::tables::FORMAT;
+use super::{Settings, block_on};
 
 /// The oldest version that has what the tables need.
 const VERSION_MIN: i32 = 130_000;
 
 const COLUMNS: &str = "
-    select a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) from pg_attribute a
-    where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum";
+    select string_agg(a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum)
+    from pg_attribute a where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped";
 
-const LOG_COLUMNS: [&str; 4] = ["log integer", "pos bigint", "epoch bigint", "chunk bytea"];
+const LOG_COLUMNS: &str = "log integer, pos bigint, epoch bigint, chunk bytea";
 
-const RESERVE_COLUMNS: [&str; 1] = ["filler character(400)"];
+const RESERVE_COLUMNS: &str = "filler character(400)";
 
-const EPOCH_COLUMNS: [&str; 12] = [
-    "log integer",
-    "format integer",
-    "log_id bigint",
-    "epoch bigint",
-    "begin bigint",
-    "beat bigint",
-    "since timestamp with time zone",
-    "address text",
-    "http text",
-    "token bigint",
-    "secret bigint",
-    "lease_ms bigint",
-];
+const EPOCH_COLUMNS: &str = "log integer, format integer, log_id bigint, epoch bigint, begin bigint, beat bigint, \
+    since timestamp with time zone, address text, http text, token bigint, secret bigint, lease_ms bigint";
 
 const PRIVILEGES: &str = "
     select t.name || ': ' || p.privilege
@@ -92,8 +82,8 @@ pub enum CheckError {
     MissingTable(&'static str),
     #[error("the tables have format {0}, of a newer version; this one knows {FORMAT}")]
     Format(i32),
-    #[error("the tables have no log {0}; run beanring replicate init {1}")]
-    NoLog(LogNumber, String),
+    #[error("the tables have no log {LOG}; run beanring replicate init {0}")]
+    NoLog(String),
     #[error(
         "the user lacks privileges ({0}); grant select, insert, update, delete on beanring_log, beanring_epoch"
     )]
@@ -107,7 +97,8 @@ pub enum CheckError {
 }
 
 /// What a commit waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Commits {
     /// The acknowledgement of a standby.
     Replicated,
@@ -140,6 +131,24 @@ pub fn check(settings: &Settings, trusts_storage: bool) -> Result<(), CheckError
     })
 }
 
+/// Connects, for a tool that changes the log.
+pub(super) async fn open_to_write(settings: &Settings) -> Result<Session, CheckError> {
+    let mut session = open(settings).await?;
+    refuse_old_or_standby(&mut session).await?;
+    has_tables(&mut session, settings).await?;
+    has_privileges(&mut session).await?;
+    has_log(&mut session, settings).await?;
+    Ok(session)
+}
+
+/// Connects, for a tool that reads the log.
+pub(super) async fn open_to_read(settings: &Settings) -> Result<Session, CheckError> {
+    let mut session = open(settings).await?;
+    has_tables(&mut session, settings).await?;
+    has_log(&mut session, settings).await?;
+    Ok(session)
+}
+
 /// Connects. Of several hosts, one must be the primary. If none is, the error is that which tells most.
 pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
     let hosts = settings.each_host();
@@ -157,7 +166,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
     let (mut primaries, mut others, mut refusal) = (Vec::new(), Vec::new(), None);
     for attempt in attempts {
         let (host, opened) = attempt.await.expect("no task panics");
-        let place = host.places();
+        let place = places(&host.config);
         match opened.map_err(|error| (CheckError::of_connection(&error, &host), error)) {
             Ok(session) => primaries.push((place, session)),
             Err((CheckError::Standby, _)) => others.push(format!("{place} is a standby, or read-only")),
@@ -182,7 +191,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
 async fn not_older(primaries: Vec<(String, Session)>, settings: &Settings) -> Vec<(String, Session)> {
     let (mut older, mut others) = (Vec::new(), Vec::new());
     for (place, mut session) in primaries {
-        let checked = session.refuse_older(settings.log.sql(), settings.seen).await;
+        let checked = session.refuse_older(settings.seen).await;
         let list = if matches!(checked, Err(SessionError::Older(_))) { &mut older } else { &mut others };
         list.push((place, session));
     }
@@ -221,48 +230,41 @@ pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Re
     if epoch.is_empty() && log.is_empty() {
         return Err(CheckError::NoTables(settings.to_string()));
     }
-    if epoch.iter().any(|column| column == "format integer") {
-        let rows = session.query("select max(format) from beanring_epoch", &[]).await;
-        let rows = rows.map_err(|error| CheckError::of_statement(&error))?;
-        if let Some(format) = rows.first().and_then(|row| row.get::<_, Option<i32>>(0))
-            && format > FORMAT
-        {
+    if epoch.split(", ").any(|column| column == "format integer") {
+        let format: Option<Option<i32>> =
+            session.value("select max(format) from beanring_epoch", &[]).await?;
+        if let Some(format) = format.flatten().filter(|&format| format > FORMAT) {
             return Err(CheckError::Format(format));
         }
     }
-    for (name, columns, expected) in
-        [("beanring_epoch", &epoch, &EPOCH_COLUMNS[..]), ("beanring_log", &log, &LOG_COLUMNS[..])]
-    {
-        if !columns.is_empty() && columns != expected {
-            return Err(CheckError::OtherTables(name));
-        }
+    let tables = [("beanring_epoch", epoch, EPOCH_COLUMNS), ("beanring_log", log, LOG_COLUMNS)];
+    let is_other = |(_, found, expected): &&(_, String, _)| !found.is_empty() && found != expected;
+    if let Some((name, ..)) = tables.iter().find(is_other) {
+        return Err(CheckError::OtherTables(name));
     }
-    match (epoch.is_empty(), log.is_empty()) {
-        (true, _) => Err(CheckError::MissingTable("beanring_epoch")),
-        (_, true) => Err(CheckError::MissingTable("beanring_log")),
-        _ => Ok(()),
+    match tables.iter().find(|(_, found, _)| found.is_empty()) {
+        Some((name, ..)) => Err(CheckError::MissingTable(name)),
+        None => Ok(()),
     }
 }
 
-async fn columns(session: &mut Session, table: &str) -> Result<Vec<String>, CheckError> {
-    let rows = session.query(COLUMNS, &[&table]).await.map_err(|error| CheckError::of_statement(&error))?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+/// The columns of a table with their types; nothing if there is no such table.
+async fn columns(session: &mut Session, table: &str) -> Result<String, CheckError> {
+    let columns: Option<Option<String>> = session.value(COLUMNS, &[&table]).await?;
+    Ok(columns.flatten().unwrap_or_default())
 }
 
 /// Whether the tables have the log.
-pub(super) async fn has_log(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
-    let sql = "select 1 from beanring_epoch where log = $1";
-    let rows = session.query(sql, &[&settings.log.sql()]).await;
-    match rows.map_err(|error| CheckError::of_statement(&error))?.is_empty() {
-        true => Err(CheckError::NoLog(settings.log, settings.to_string())),
-        false => Ok(()),
+async fn has_log(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
+    match session.row("select 1 from beanring_epoch where log = $1", &[&LOG]).await? {
+        Some(_) => Ok(()),
+        None => Err(CheckError::NoLog(settings.to_string())),
     }
 }
 
-pub(super) async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
-    let rows = session.query(PRIVILEGES, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
-    match rows.first() {
-        Some(row) => Err(CheckError::Privileges(row.get(0))),
+async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
+    match session.value(PRIVILEGES, &[]).await? {
+        Some(missing) => Err(CheckError::Privileges(missing)),
         None => Ok(()),
     }
 }
@@ -282,8 +284,8 @@ pub(super) async fn commits(session: &mut Session) -> Result<Commits, CheckError
 }
 
 async fn one(session: &mut Session, sql: &'static str) -> Result<tokio_postgres::Row, CheckError> {
-    let rows = session.query(sql, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
-    rows.into_iter().next().ok_or_else(|| CheckError::Statement("a query has returned no row".to_owned()))
+    let row = session.row(sql, &[]).await?;
+    row.ok_or_else(|| CheckError::Statement("a query has returned no row".to_owned()))
 }
 
 impl CheckError {
@@ -328,16 +330,17 @@ impl CheckError {
         }
         Self::Unreachable(shown())
     }
+}
 
+impl From<SessionError> for CheckError {
     /// Classifies the error of a statement.
-    pub(super) fn of_statement(error: &SessionError) -> Self {
+    fn from(error: SessionError) -> Self {
         match error.code() {
             Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Self::Privileges(error.to_string()),
             Some(code) if *code == SqlState::INVALID_SCHEMA_NAME => Self::NoSchema,
             // A prepared statement is unknown, or known already: another session got it.
             Some(code)
-                if *code == SqlState::INVALID_SQL_STATEMENT_NAME
-                    || *code == SqlState::DUPLICATE_PSTATEMENT =>
+                if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code) =>
             {
                 Self::Pooler
             }
@@ -355,7 +358,7 @@ mod tests {
     /// A fenced leader that starts again would end instead.
     #[test]
     fn a_connection_that_is_lost_is_waited_for() {
-        let lost = CheckError::of_statement(&SessionError::Timeout);
+        let lost = CheckError::from(SessionError::Timeout);
         assert!(lost.is_temporary() && !matches!(lost, CheckError::Statement(_)), "{lost}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::append::sql;
 use super::session::{Link, Session, SessionError};
+use super::settings::LOG;
 use super::worker::Context;
 use crate::wal::replica::{Claim, DatabaseReply, Failure};
 
@@ -19,56 +20,49 @@ const COUNT_BEHIND: &str = "select count(*) from beanring_log where log = $1 and
 
 const DELETE_BEHIND: &str = "delete from beanring_log where log = $1 and pos > $2";
 
-const INSERT: &str = "insert into beanring_log (log, pos, epoch, chunk) values ($1, $2, $3, $4)";
+pub(super) const INSERT: &str = "insert into beanring_log (log, pos, epoch, chunk) values ($1, $2, $3, $4)";
 
 pub(super) async fn claim(context: Context, mut link: Link, claim: Claim) -> (Link, DatabaseReply) {
     context.lock.prepare();
-    let result = match link.session().await {
-        Ok(session) => try_claim(&context, session, &claim).await,
-        Err(error) => Err(error),
-    };
+    let result = try_claim(&context, &mut link, &claim).await;
     // A claim that may have happened keeps the lock.
-    context.lock.finish(!matches!(result, Ok(Err(_))));
-    let result = link.end(result).flatten();
+    context.lock.finish(!matches!(result, Err(SessionError::Refused(_))));
+    let result = link.end(result);
     (link, DatabaseReply::Claimed(result))
 }
 
-async fn try_claim(
-    context: &Context,
-    session: &mut Session,
-    claim: &Claim,
-) -> Result<Result<(), Failure>, SessionError> {
+async fn try_claim(context: &Context, link: &mut Link, claim: &Claim) -> Result<(), SessionError> {
+    let session = link.session().await?;
     session.command("begin").await?;
-    let attempt = write(session, context.log(), claim).await;
-    if matches!(attempt, Ok(Ok(()))) {
+    let attempt = write(session, claim).await;
+    if attempt.is_ok() {
         // No other process can be here with the same epoch: its row is locked.
         context.lock.take(claim.seen.next(), claim.leader.token).await;
     }
     session.end(attempt).await
 }
 
-async fn write(session: &mut Session, log: i32, claim: &Claim) -> Result<Result<(), Failure>, SessionError> {
+async fn write(session: &mut Session, claim: &Claim) -> Result<(), SessionError> {
     let Claim { seen, beat, behind, position, tail, chunk, leader } = claim;
     let first = sql(position.0 - tail.len() as u64);
     let position = sql(position.0);
     let (token, secret, beat) = (sql(leader.token), sql(leader.secret), sql(*beat));
     let lease_ms = sql(leader.lease.as_nanos() / 1_000_000);
     let leader: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-        [&log, &sql(seen.0), &&*leader.address, &token, &secret, &beat, &lease_ms, &&*leader.http];
+        [&LOG, &sql(seen.0), &&*leader.address, &token, &secret, &beat, &lease_ms, &&*leader.http];
     if session.execute(BEGIN_EPOCH, &leader).await? == 0 {
-        return Ok(Err(Failure::Fenced));
+        return Err(Failure::Fenced.into());
     }
-    let there = session.query(TAIL, &[&log, &first, &position]).await?;
+    let there = session.query(TAIL, &[&LOG, &first, &position]).await?;
     let there = there.iter().map(|row| (row.get(0), row.get::<_, &[u8]>(1)));
     let expected: Vec<[u8; 4]> = tail.iter().map(|identity| identity.to_le_bytes()).collect();
     if !there.eq((first..).zip(expected.iter().map(|bytes| &bytes[..]))) {
-        return Ok(Err(Failure::Taken));
+        return Err(Failure::Taken.into());
     }
-    let count = session.query(COUNT_BEHIND, &[&log, &position]).await?;
-    if count.first().map(|row| row.get(0)) != Some(*behind as i64) {
-        return Ok(Err(Failure::Taken));
+    if session.value(COUNT_BEHIND, &[&LOG, &position]).await? != Some(*behind as i64) {
+        return Err(Failure::Taken.into());
     }
-    session.execute(DELETE_BEHIND, &[&log, &position]).await?;
-    session.execute(INSERT, &[&log, &position, &sql(seen.next().0), &&chunk[..]]).await?;
-    Ok(Ok(()))
+    session.execute(DELETE_BEHIND, &[&LOG, &position]).await?;
+    session.execute(INSERT, &[&LOG, &position, &sql(seen.next().0), &&chunk[..]]).await?;
+    Ok(())
 }

@@ -6,6 +6,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 
 use super::session::{Session, SessionError, SharedState};
+use super::settings::LOG;
 use crate::wal::replica::{APPENDS_MAX, Epoch, Page, Position};
 
 /// Chunks at the end of what was read that may not be replicated: those of a leader, and of claims that follow it.
@@ -90,9 +91,8 @@ impl Extent {
 impl Session {
     /// # Errors
     /// If the database lacks something that was seen.
-    pub async fn refuse_older(&mut self, log: i32, seen: Extent) -> Result<(), SessionError> {
-        let rows = self.query(FOUND, &[&log]).await?;
-        let Some(row) = rows.first() else { return Ok(()) };
+    pub async fn refuse_older(&mut self, seen: Extent) -> Result<(), SessionError> {
+        let Some(row) = self.row(FOUND, &[&LOG]).await? else { return Ok(()) };
         let number = |at: usize| row.get::<_, i64>(at).cast_unsigned();
         let epoch = Epoch(number(1));
         let position = Position(row.get::<_, Option<i64>>(3).unwrap_or(0).cast_unsigned());
@@ -113,8 +113,11 @@ impl fmt::Display for Older {
         } else if found.position < seen.position {
             write!(f, "ends at position {}, and {} was acknowledged", found.position, seen.position)?;
         } else {
-            let Self { found: Extent { beat, .. }, seen: Extent { beat: own, .. }, .. } = self;
-            write!(f, "has renewal {beat} of epoch {}, and {own} was acknowledged", found.epoch)?;
+            write!(
+                f,
+                "has renewal {} of epoch {}, and {} was acknowledged",
+                found.beat, found.epoch, seen.beat
+            )?;
         }
         f.write_str(": it is an old primary, or a standby that was promoted without acknowledged changes")
     }

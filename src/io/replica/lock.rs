@@ -8,7 +8,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
 use super::session::{Link, SessionError};
-use super::settings::LogNumber;
+use super::settings::LOG;
 use super::worker::Context;
 use crate::wal::replica::Epoch;
 
@@ -25,8 +25,8 @@ const TAKE_MAX: Duration = Duration::from_millis(500);
 const TAKE: &str = "select pg_try_advisory_lock($1)";
 
 /// The key of the lock of an epoch.
-pub(super) const fn key(log: LogNumber, epoch: Epoch) -> i64 {
-    (KEYS << 48 | (log.get() as u64) << 32 | (epoch.0 & 0xffff_ffff)).cast_signed()
+pub(super) const fn key(epoch: Epoch) -> i64 {
+    (KEYS << 48 | (LOG as u64) << 32 | (epoch.0 & 0xffff_ffff)).cast_signed()
 }
 
 /// What the tasks of a store ask of the one that keeps the lock.
@@ -124,7 +124,7 @@ pub(super) async fn keep(context: Context, mut keeper: Keeper) {
             keeper.held.send_replace(None);
         }
         if wanted.session && held.is_none() {
-            match take(&mut link, epoch.map(|epoch| key(context.settings.log, epoch))).await {
+            match take(&mut link, epoch.map(key)).await {
                 Ok(true) => held = epoch,
                 Ok(false) => {}
                 Err(error) => {
@@ -150,6 +150,5 @@ pub(super) async fn keep(context: Context, mut keeper: Keeper) {
 async fn take(link: &mut Link, key: Option<i64>) -> Result<bool, SessionError> {
     let session = link.session().await?;
     let Some(key) = key else { return Ok(false) };
-    let rows = session.query(TAKE, &[&key]).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+    session.is_true(TAKE, &[&key]).await
 }

@@ -22,6 +22,7 @@ mod session;
 mod settings;
 mod tables;
 mod tls;
+mod tool_error;
 mod transfer;
 mod trim;
 mod watch;
@@ -40,11 +41,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use self::check::{CheckError, Commits, check};
 pub use self::extent::Known;
-pub use self::rewrite::{RewriteError, rewrite};
+pub use self::rewrite::rewrite;
 use self::session::SharedState;
-pub use self::settings::{LogNumber, Settings, UrlError};
+pub use self::settings::{LOG, Settings, UrlError};
 pub use self::tables::{Created, Standby, Status, Watcher, init, status};
-pub use self::transfer::{TransferError, export, import};
+pub use self::tool_error::ToolError;
+pub use self::transfer::{export, import};
 use self::worker::Outbox;
 use crate::io::Database;
 use crate::wal::replica::{DatabaseReply, LogStore, Request};
@@ -128,6 +130,14 @@ impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore").finish_non_exhaustive()
     }
+}
+
+/// Runs a task of a tool.
+fn block_on<T, E: From<CheckError>>(task: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let runtime = runtime().map_err(|error| CheckError::Unreachable(error.to_string()))?;
+    let result = runtime.block_on(task);
+    runtime.shutdown_background();
+    result
 }
 
 fn runtime() -> io::Result<Runtime> {

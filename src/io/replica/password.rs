@@ -62,31 +62,24 @@ fn default_file() -> Option<PathBuf> {
 fn in_file(content: &str, wanted: [&str; 4]) -> Option<String> {
     content.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut fields = fields(line);
-        let does_match =
-            wanted.iter().all(|wanted| fields.next().is_some_and(|field| field == "*" || field == **wanted));
-        fields.next().filter(|_| does_match)
+        let does_match = wanted.iter().zip(&fields).all(|(wanted, field)| field == "*" || field == wanted);
+        (does_match && fields.len() > wanted.len()).then(|| fields.swap_remove(wanted.len()))
     })
 }
 
 /// The fields of a line. A backslash stands before a colon or backslash that belongs to a field.
-fn fields(line: &str) -> impl Iterator<Item = String> {
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field) = (Vec::new(), String::new());
     let mut characters = line.chars();
-    let mut is_over = false;
-    std::iter::from_fn(move || {
-        let mut field = String::new();
-        while !is_over {
-            match characters.next() {
-                None => {
-                    is_over = true;
-                    return Some(field);
-                }
-                Some(':') => return Some(field),
-                Some('\\') => field.extend(characters.next()),
-                Some(character) => field.push(character),
-            }
+    while let Some(character) = characters.next() {
+        match character {
+            ':' => fields.push(std::mem::take(&mut field)),
+            '\\' => field.extend(characters.next()),
+            character => field.push(character),
         }
-        None
-    })
+    }
+    fields.push(field);
+    fields
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 use super::append::sql;
 use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
+use super::settings::LOG;
 use super::worker::Context;
 use crate::time::Span;
 use crate::wal::replica::{DatabaseReply, Epoch, Failure, Member, Page, Position};
@@ -31,30 +32,24 @@ const READ: &str = "
 
 pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (Link, DatabaseReply) {
     let claims = context.lock.claims();
-    let result = match link.session().await {
-        Ok(session) => try_read(session, context.log(), from).await,
-        Err(error) => Err(error),
-    };
-    if let Ok(Ok(page)) = &result {
-        context.lock.note_leader(claims, page.epoch, page.leader.token);
-    }
-    let result = link.end(result).flatten();
+    let result = try_read(&mut link, from).await;
+    let result = link.end(result);
     if let Ok(page) = &result {
+        context.lock.note_leader(claims, page.epoch, page.leader.token);
         link.note_seen(Extent::proven_by(page));
     }
     (link, DatabaseReply::Read(result))
 }
 
-pub(super) async fn try_read(
-    session: &mut Session,
-    log: i32,
-    from: Position,
-) -> Result<Result<Page, Failure>, SessionError> {
-    let rows = session.query(READ, &[&log, &sql(from.0)]).await?;
-    Ok(page_of(&rows).ok_or(Failure::Unknown))
+async fn try_read(link: &mut Link, from: Position) -> Result<Page, SessionError> {
+    read_page(link.session().await?, from).await?.ok_or(Failure::Unknown.into())
 }
 
-/// Returns the page, or nothing if there is no row of the epoch.
+/// Returns the page from a position on, or nothing if there is no row of the epoch.
+pub(super) async fn read_page(session: &mut Session, from: Position) -> Result<Option<Page>, SessionError> {
+    Ok(page_of(&session.query(READ, &[&LOG, &sql(from.0)]).await?))
+}
+
 fn page_of(rows: &[Row]) -> Option<Page> {
     let first = rows.first()?;
     let number = |at: usize| first.get::<_, i64>(at).cast_unsigned();

@@ -27,34 +27,30 @@ const SLACK: &str = "
     from beanring_log";
 
 pub(super) async fn reserve(_: Context, mut link: Link, wanted: Reserve) -> (Link, DatabaseReply) {
-    let result = match link.session().await {
-        Ok(session) => match wanted {
-            Reserve::Keep => keep(session).await,
-            Reserve::Free => free(session).await,
-        },
-        Err(error) => Err(error),
-    };
-    let result = match result {
+    let result = match try_reserve(&mut link, wanted).await {
         // A user without these rights, or tables without a reserve.
         Err(error) if error.is(&SqlState::INSUFFICIENT_PRIVILEGE) || error.is(&SqlState::UNDEFINED_TABLE) => {
             link.close();
             Ok(())
         }
-        result => link.end(result).flatten(),
+        result => link.end(result),
     };
     (link, DatabaseReply::Reserved { wanted, result })
 }
 
-async fn free(session: &mut Session) -> Result<Result<(), Failure>, SessionError> {
-    session.execute(EMPTY, &[]).await?;
-    Ok(Ok(()))
+async fn try_reserve(link: &mut Link, wanted: Reserve) -> Result<(), SessionError> {
+    let session = link.session().await?;
+    match wanted {
+        Reserve::Keep => keep(session).await,
+        Reserve::Free => session.execute(EMPTY, &[]).await.map(drop),
+    }
 }
 
 /// Has the reserve take its space again. Where the disk has none, unused space in the table of the log is as good.
-async fn keep(session: &mut Session) -> Result<Result<(), Failure>, SessionError> {
-    let missing = number(session, SIZE).await?.map_or(0, |size| BYTES - size);
+async fn keep(session: &mut Session) -> Result<(), SessionError> {
+    let missing = session.value(SIZE, &[]).await?.flatten().map_or(0, |size: i64| BYTES - size);
     if missing <= 0 {
-        return Ok(Ok(()));
+        return Ok(());
     }
     // Without space a later one succeeds. For another user than the owner, PostgreSQL does it within a minute or so.
     match vacuum(session).await {
@@ -63,14 +59,9 @@ async fn keep(session: &mut Session) -> Result<Result<(), Failure>, SessionError
     }
     match session.execute(FILL, &[&missing]).await {
         Err(error) if error.failure() == Failure::Full => {}
-        result => return result.map(|_| Ok(())),
+        result => return result.map(drop),
     }
     session.execute(EMPTY, &[]).await?;
-    let slack = number(session, SLACK).await?.unwrap_or(0);
-    Ok(if slack >= BYTES { Ok(()) } else { Err(Failure::Full) })
-}
-
-async fn number(session: &mut Session, sql: &'static str) -> Result<Option<i64>, SessionError> {
-    let rows = session.query(sql, &[]).await?;
-    Ok(rows.first().and_then(|row| row.get(0)))
+    let slack: Option<i64> = session.value(SLACK, &[]).await?;
+    if slack.is_some_and(|slack| slack >= BYTES) { Ok(()) } else { Err(Failure::Full.into()) }
 }

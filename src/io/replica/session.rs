@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch::{Receiver, channel};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 use tracing::{debug, error, info, warn};
 
@@ -57,7 +57,7 @@ const OLDER_FOR: Duration = Duration::from_secs(5);
 
 /// An open session.
 pub(super) struct Session {
-    pub client: Client,
+    client: Client,
     statements: HashMap<&'static str, Statement>,
     notices: Arc<AtomicU64>,
     /// Its sender lives as long as the session.
@@ -78,6 +78,9 @@ pub(super) enum SessionError {
     /// The database lacks something that was acknowledged.
     #[error("{0}")]
     Older(Box<Older>),
+    /// The database cannot carry out the request.
+    #[error("the request is refused")]
+    Refused(Failure),
 }
 
 /// What all links know about the database, so that each change is logged once.
@@ -134,11 +137,6 @@ impl Session {
         Ok(Self { client, statements: HashMap::new(), notices, ended })
     }
 
-    /// Whether the session is lost.
-    pub fn is_closed(&self) -> bool {
-        self.client.is_closed()
-    }
-
     /// Prepares a statement, once in the session.
     async fn prepared(&mut self, sql: &'static str) -> Result<Statement, SessionError> {
         if let Some(statement) = self.statements.get(sql) {
@@ -175,6 +173,33 @@ impl Session {
         Ok(rows)
     }
 
+    /// Executes a statement, and returns its first row.
+    pub async fn row(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<Row>, SessionError> {
+        Ok(self.query(sql, parameters).await?.into_iter().next())
+    }
+
+    /// Executes a statement, and returns the first column of its first row.
+    pub async fn value<T: FromSqlOwned>(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<T>, SessionError> {
+        Ok(self.row(sql, parameters).await?.map(|row| row.get(0)))
+    }
+
+    /// Executes a statement, and returns whether it has a row that begins with `true`.
+    pub async fn is_true(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<bool, SessionError> {
+        Ok(self.value(sql, parameters).await? == Some(true))
+    }
+
     /// Executes a command without parameters: `begin`, `commit` or `rollback`.
     pub async fn command(&self, sql: &str) -> Result<(), SessionError> {
         let notices = self.notices();
@@ -183,18 +208,14 @@ impl Session {
     }
 
     /// Ends a transaction: commits it if all went well. The result is known to be replicated then.
-    pub async fn end<T>(
-        &self,
-        attempt: Result<Result<T, Failure>, SessionError>,
-    ) -> Result<Result<T, Failure>, SessionError> {
-        match attempt {
-            Ok(Ok(value)) => self.command("commit").await.map(|()| Ok(value)),
-            attempt => {
-                // It fails only if the session is lost, and then nothing was committed either.
-                let _ = self.command("rollback").await;
-                attempt
-            }
+    pub async fn end<T>(&self, attempt: Result<T, SessionError>) -> Result<T, SessionError> {
+        if attempt.is_ok() {
+            self.command("commit").await?;
+        } else {
+            // It fails only if the session is lost, and then nothing was committed either.
+            let _ = self.command("rollback").await;
         }
+        attempt
     }
 
     fn notices(&self) -> u64 {
@@ -212,7 +233,7 @@ impl SessionError {
     pub fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
-            Self::Timeout | Self::Notice | Self::Older(_) => None,
+            Self::Timeout | Self::Notice | Self::Older(_) | Self::Refused(_) => None,
         }
     }
 
@@ -222,6 +243,9 @@ impl SessionError {
 
     /// What to answer to a request that ended so.
     pub fn failure(&self) -> Failure {
+        if let Self::Refused(failure) = self {
+            return *failure;
+        }
         match self.code() {
             Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => Failure::Unknown,
             // Class 53: the disk is full, or another resource is used up. 58030: the disk fails.
@@ -233,7 +257,7 @@ impl SessionError {
     /// Whether the session can be used on.
     fn leaves_session_usable(&self) -> bool {
         match self {
-            Self::Notice => true,
+            Self::Notice | Self::Refused(_) => true,
             Self::Timeout | Self::Older(_) => false,
             Self::Database(_) => self.code().is_some_and(|code| {
                 ["23", "40", "53"].iter().any(|class| code.code().starts_with(class))
@@ -241,6 +265,12 @@ impl SessionError {
                     || *code == SqlState::IO_ERROR
             }),
         }
+    }
+}
+
+impl From<Failure> for SessionError {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(failure)
     }
 }
 
@@ -314,7 +344,7 @@ impl Link {
 
     /// Returns the session, or opens one. After an attempt that failed it first waits.
     pub async fn session(&mut self) -> Result<&mut Session, SessionError> {
-        if self.session.as_ref().is_none_or(Session::is_closed) {
+        if !self.is_open() {
             self.session = None;
             sleep_until(self.retry_at).await;
             let opened = self.open().await;
@@ -355,7 +385,7 @@ impl Link {
             false => Session::open(&self.settings).await?,
         };
         if seen != Extent::default() {
-            let checked = timeout(ATTEMPT_MAX, session.refuse_older(self.settings.log.sql(), seen)).await;
+            let checked = timeout(ATTEMPT_MAX, session.refuse_older(seen)).await;
             checked.unwrap_or(Err(SessionError::Timeout))?;
         }
         Ok(session)
@@ -398,6 +428,6 @@ impl Link {
 
     /// Whether a session is open.
     pub fn is_open(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| !session.is_closed())
+        self.session.as_ref().is_some_and(|session| !session.client.is_closed())
     }
 }

@@ -1,8 +1,7 @@
-//! Where the database is. The URL is one that `psql` takes, so the number of the log is no part of it.
+//! Where the database is. The URL is one that `psql` takes.
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
@@ -12,6 +11,9 @@ use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs
 use super::extent::Extent;
 use super::password;
 use super::tls::{Connector, Verification};
+
+/// The number of the log in the tables: each queue has a database or schema of its own.
+pub const LOG: i32 = 1;
 
 /// What `pg_stat_activity` calls the sessions of a server.
 pub const APPLICATION: &str = "beanring";
@@ -36,13 +38,11 @@ const IGNORED: [&str; 7] = [
     "sslsni",
 ];
 
-/// How to reach the database, and which log there is meant.
+/// How to reach the database.
 #[derive(Clone)]
 pub struct Settings {
     pub(super) config: Config,
     pub(super) connector: Connector,
-    /// The log in the tables.
-    pub log: LogNumber,
     /// The files that a later [`parse`](Self::parse) reads.
     pub files: Vec<PathBuf>,
     /// As it was given, maybe with a password.
@@ -53,10 +53,6 @@ pub struct Settings {
     /// What the program before has known of the log.
     pub(super) seen: Extent,
 }
-
-/// The number of a log in the tables. Servers use the first, which is 1: each queue has a database or schema of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogNumber(u16);
 
 /// A URL that names no database that can be used.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
@@ -90,7 +86,7 @@ impl Settings {
     ///
     /// # Errors
     /// If the URL is not valid, or names a file that cannot be read.
-    pub fn parse(url: &str, log: LogNumber) -> Result<Self, UrlError> {
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
         let (rest, own) = Own::split(url)?;
         let mut config = rest.parse::<Config>().map_err(|error| UrlError::Malformed(reason(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -122,24 +118,12 @@ impl Settings {
         config.application_name(APPLICATION);
         let named = [&own.ca, &own.certificate, &own.key].into_iter().flatten().cloned();
         let files = named.chain(password::file(own.passfile.as_deref())).collect();
-        let identity = own.certificate.map(|certificate| {
-            let key = own.key.unwrap_or_else(|| certificate.clone());
-            (certificate, key)
-        });
+        let identity = own.certificate.map(|path| (path.clone(), own.key.unwrap_or(path)));
         let uses_tls = config.get_ssl_mode() != SslMode::Disable;
         let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
-        let shown = shown(&config);
-        let seen = Extent::default();
-        Ok(Self {
-            config,
-            connector,
-            log,
-            files,
-            given: url.to_owned(),
-            url: shown,
-            trusts_storage: false,
-            seen,
-        })
+        let (given, url) = (url.to_owned(), shown(&config));
+        let (trusts_storage, seen) = (false, Extent::default());
+        Ok(Self { config, connector, files, given, url, trusts_storage, seen })
     }
 
     /// The same, for a database whose storage is replicated.
@@ -164,16 +148,11 @@ impl Settings {
             return Vec::new();
         }
         let alone = |host| {
-            let parsed = Self::parse(&format!("{}{host}{rest}", &self.given[..begin]), self.log);
+            let parsed = Self::parse(&format!("{}{host}{rest}", &self.given[..begin]));
             parsed.map(|settings| Self { seen: self.seen, ..settings })
         };
         // A certificate that has just been removed may be missing.
         hosts.split(',').filter_map(|host| alone(host).ok()).collect()
-    }
-
-    /// The hosts with their ports.
-    pub(super) fn places(&self) -> String {
-        places(&self.config)
     }
 
     /// The same with the hosts tried in any order.
@@ -200,41 +179,7 @@ impl fmt::Display for Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} log {}", self.url, self.log)
-    }
-}
-
-impl LogNumber {
-    pub(super) fn sql(self) -> i32 {
-        i32::from(self.0)
-    }
-
-    /// Returns the number.
-    pub const fn get(self) -> u16 {
-        self.0
-    }
-}
-
-impl Default for LogNumber {
-    fn default() -> Self {
-        Self(1)
-    }
-}
-
-impl FromStr for LogNumber {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse() {
-            Ok(number @ 1..) => Ok(Self(number)),
-            _ => Err("the number of a log is 1 to 65535"),
-        }
-    }
-}
-
-impl fmt::Display for LogNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str(&self.url)
     }
 }
 
@@ -301,7 +246,8 @@ fn shown(config: &Config) -> String {
     format!("postgres://{user}@{}/{database}", places(config))
 }
 
-fn places(config: &Config) -> String {
+/// The hosts with their ports.
+pub(super) fn places(config: &Config) -> String {
     let port_of = |at: usize| config.get_ports().get(at).or(config.get_ports().first()).copied();
     let named = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) if name.contains(':') => format!("[{name}]"),
@@ -329,14 +275,10 @@ fn reason(error: &tokio_postgres::Error) -> String {
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<Settings, UrlError> {
-        Settings::parse(url, LogNumber::default())
-    }
-
     #[test]
     fn a_url_is_shown_without_its_password() {
         let check = |url: &str, shown: &str| {
-            let settings = parse(url).expect("it is valid");
+            let settings = Settings::parse(url).expect("it is valid");
             assert_eq!(settings.to_string(), shown);
             assert!(!format!("{settings:?}").contains("secret"), "{settings:?}");
         };
@@ -350,7 +292,7 @@ mod tests {
     #[test]
     fn hosts_are_found_in_a_url() {
         let check = |url: &str, hosts: &[&str]| {
-            let found = parse(url).expect("it is valid").each_host();
+            let found = Settings::parse(url).expect("it is valid").each_host();
             assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), hosts, "{url}");
         };
         check(
@@ -364,14 +306,14 @@ mod tests {
 
     #[test]
     fn defaults_find_the_primary_and_a_lost_machine() {
-        let settings = parse("postgres://me@a,b/queue").expect("it is valid");
+        let settings = Settings::parse("postgres://me@a,b/queue").expect("it is valid");
         let config = &settings.config;
         assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         assert_eq!(config.get_connect_timeout(), Some(&CONNECT_TIMEOUT));
         assert_eq!(config.get_keepalives_idle(), Duration::from_secs(2));
         assert_eq!(config.get_hosts().len(), 2);
         let given = "postgres://me@a/queue?target_session_attrs=any&connect_timeout=9&keepalives_idle=60";
-        let given = parse(given).expect("it is valid").config;
+        let given = Settings::parse(given).expect("it is valid").config;
         assert_eq!(given.get_target_session_attrs(), TargetSessionAttrs::Any);
         assert_eq!(given.get_connect_timeout(), Some(&Duration::from_secs(9)));
         assert_eq!(given.get_keepalives_idle(), Duration::from_secs(60));
@@ -379,32 +321,26 @@ mod tests {
 
     #[test]
     fn modes_of_tls_are_those_of_psql() {
-        let mode = |mode: &str| parse(&format!("postgres://me@a/q?sslmode={mode}&gssencmode=disable"));
+        let mode =
+            |mode: &str| Settings::parse(&format!("postgres://me@a/q?sslmode={mode}&gssencmode=disable"));
         assert_eq!(mode("disable").expect("it is valid").config.get_ssl_mode(), SslMode::Disable);
         assert_eq!(mode("prefer").expect("it is valid").config.get_ssl_mode(), SslMode::Prefer);
         assert_eq!(mode("require").expect("it is valid").config.get_ssl_mode(), SslMode::Require);
         assert!(matches!(mode("full").unwrap_err(), UrlError::Value("sslmode", _)));
-        let missing = parse("postgres://me@a/q?sslmode=verify-full&sslrootcert=/no/such.crt").unwrap_err();
+        let missing =
+            Settings::parse("postgres://me@a/q?sslmode=verify-full&sslrootcert=/no/such.crt").unwrap_err();
         assert!(matches!(missing, UrlError::File(..)), "{missing}");
     }
 
     #[test]
     fn wrong_urls_say_what_is_wrong() {
-        assert_eq!(parse("mysql://a/b").unwrap_err(), UrlError::Scheme);
-        assert_eq!(parse("postgres:///queue").unwrap_err(), UrlError::NoHost);
+        assert_eq!(Settings::parse("mysql://a/b").unwrap_err(), UrlError::Scheme);
+        assert_eq!(Settings::parse("postgres:///queue").unwrap_err(), UrlError::NoHost);
         let check = |url: &str, text: &str| {
-            let error = parse(url).unwrap_err().to_string();
+            let error = Settings::parse(url).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         };
         check("postgres://a:port/b", "port");
         check("postgres://a/b?colour=red", "colour");
-    }
-
-    #[test]
-    fn logs_have_numbers_from_1_on() {
-        assert_eq!("65535".parse(), Ok(LogNumber(65_535)));
-        for wrong in ["0", "65536", "-1", "x", ""] {
-            assert!(wrong.parse::<LogNumber>().is_err(), "{wrong}");
-        }
     }
 }

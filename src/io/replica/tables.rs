@@ -1,16 +1,13 @@
 //! The tables: making them, and what they and the database tell about a log.
 
-use std::sync::Arc;
-
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
 use super::check::Commits;
 use super::lock;
-use super::session::{Session, SessionError};
-use super::settings::WATCHER;
-use super::{CheckError, Settings, check, runtime};
-use crate::time::Span;
-use crate::wal::replica::{Epoch, Position};
+use super::settings::{LOG, WATCHER};
+use super::{CheckError, Settings, block_on, check};
+use crate::wal::replica::Epoch;
 
 /// The format of the tables and chunks.
 pub(super) const FORMAT: i32 = 1;
@@ -62,25 +59,22 @@ const INSERT_LOG: &str = "
 
 /// A session holds the lock with a key of 64 bits: `pg_locks` has its halves.
 const STATUS: &str = "
-    select epoch, begin, address, extract(epoch from now() - since)::float8,
+    select epoch, extract(epoch from now() - since)::float8, nullif(address, ''), nullif(http, ''), holder.pid is not null,
+        host(holder.client_addr), nullif(lease_ms / 1000, 0), begin,
         (select max(pos) from beanring_log l where l.log = e.log),
         (select count(*) from beanring_log l where l.log = e.log and l.pos >= e.begin),
-        pg_total_relation_size('beanring_log'),
-        (select host(a.client_addr) from pg_locks k left join pg_stat_activity a using (pid)
-            where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
-                and k.database = (select oid from pg_database where datname = current_database())
-                and k.classid::bigint = $2::bigint >> 32
-                and k.objid::bigint = ($2::bigint | epoch) & 4294967295 limit 1),
-        exists (select from pg_locks k
-            where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
-                and k.database = (select oid from pg_database where datname = current_database())
-                and k.classid::bigint = $2::bigint >> 32
-                and k.objid::bigint = ($2::bigint | epoch) & 4294967295),
-        lease_ms, http
-    from beanring_epoch e where log = $1";
+        pg_total_relation_size('beanring_log')
+    from beanring_epoch e
+    left join lateral (
+        select k.pid, a.client_addr from pg_locks k left join pg_stat_activity a using (pid)
+        where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
+            and k.database = (select oid from pg_database where datname = current_database())
+            and k.classid::bigint = $2::bigint >> 32
+            and k.objid::bigint = ($2::bigint | epoch) & 4294967295 limit 1) as holder on true
+    where log = $1";
 
 const STANDBYS: &str = "
-    select application_name, coalesce(sync_state, ''),
+    select coalesce(application_name, ''), sync_state,
         pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::bigint
     from pg_stat_replication order by application_name, pid";
 
@@ -101,26 +95,26 @@ pub enum Created {
 }
 
 /// What the database tells about a log.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Status {
     /// The current epoch; 0 before the first leader.
-    pub epoch: Epoch,
-    /// Where the leader accepts forwarded connections; empty if it does not.
-    pub address: String,
-    /// The URL of its console and of its API; empty if it has not been given.
-    pub http: String,
-    /// The lease of the leader.
-    pub lease: Span,
+    pub epoch: u64,
     /// The seconds since the epoch began.
-    pub since_s: Option<f64>,
+    pub epoch_seconds: Option<f64>,
+    /// Where the leader accepts forwarded connections, if it does.
+    pub leader: Option<String>,
+    /// The URL of its console and of its API, if it has been given.
+    pub leader_http: Option<String>,
     /// A session holds the lock of the epoch, so the process of the leader is there.
-    pub is_held: bool,
+    pub leader_connected: bool,
     /// The address of that session, unless it is hidden, or that of a socket in a directory.
-    pub holder: Option<String>,
+    pub leader_host: Option<String>,
+    /// The lease of the leader.
+    pub lease_seconds: Option<u64>,
     /// The first position.
-    pub begin: Position,
+    pub begin: u64,
     /// The last position; the one before the first if there are no chunks.
-    pub end: Position,
+    pub end: u64,
     /// Chunks in between.
     pub chunks: u64,
     /// The size of the table with its indexes on disk, with all logs in it.
@@ -130,27 +124,27 @@ pub struct Status {
     /// The standbys of the database.
     pub standbys: Vec<Standby>,
     /// Servers that watch the leader of a log in this database.
-    pub watchers: Vec<Watcher>,
+    pub watching: Vec<Watcher>,
 }
 
 /// A standby of the database.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Standby {
     /// Its name.
     pub name: String,
-    /// What its acknowledgement counts: `sync`, `quorum`, `potential` or `async`; empty if that is hidden.
-    pub state: String,
+    /// What its acknowledgement counts: `sync`, `quorum`, `potential` or `async`; none if that is hidden.
+    pub state: Option<String>,
     /// The bytes of the database's log that are not on its disk.
     pub lag_bytes: Option<u64>,
 }
 
 /// A server that watches the leader.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Watcher {
     /// Its address.
-    pub address: String,
+    pub host: String,
     /// The seconds since it watches.
-    pub since_s: f64,
+    pub seconds: f64,
 }
 
 /// Makes the tables and the log, as far as they are not there.
@@ -158,15 +152,12 @@ pub struct Watcher {
 /// # Errors
 /// If the database cannot be used, or has other tables with these names.
 pub fn init(settings: &Settings) -> Result<Created, CheckError> {
-    let settings = Arc::new(settings.clone());
     block_on(async {
-        let mut session = check::open(&settings).await?;
+        let mut session = check::open(settings).await?;
         check::refuse_old_or_standby(&mut session).await?;
-        let wrong = |error: SessionError| CheckError::of_statement(&error);
-        session.command("begin").await.map_err(wrong)?;
-        session.command(INIT_KEY).await.map_err(wrong)?;
-        let has_tables = check::has_tables(&mut session, &settings).await;
-        let is_new = match has_tables {
+        session.command("begin").await?;
+        session.command(INIT_KEY).await?;
+        let is_new = match check::has_tables(&mut session, settings).await {
             Ok(()) => false,
             Err(CheckError::NoTables(_)) => true,
             Err(error) => return Err(error),
@@ -175,12 +166,12 @@ pub fn init(settings: &Settings) -> Result<Created, CheckError> {
             session.command(CREATE).await.map_err(|error| {
                 match error.is(&SqlState::INSUFFICIENT_PRIVILEGE) {
                     true => CheckError::NoCreate(error.to_string()),
-                    false => wrong(error),
+                    false => error.into(),
                 }
             })?;
         }
-        let rows = session.execute(INSERT_LOG, &[&settings.log.sql(), &FORMAT]).await.map_err(wrong)?;
-        session.command("commit").await.map_err(wrong)?;
+        let rows = session.execute(INSERT_LOG, &[&LOG, &FORMAT]).await?;
+        session.command("commit").await?;
         Ok(match (is_new, rows) {
             (true, _) => Created::Tables,
             (false, 0) => Created::Nothing,
@@ -194,62 +185,33 @@ pub fn init(settings: &Settings) -> Result<Created, CheckError> {
 /// # Errors
 /// If the database cannot be used, or has no such log.
 pub fn status(settings: &Settings) -> Result<Status, CheckError> {
-    let settings = Arc::new(settings.clone());
     block_on(async {
-        let mut session = check::open(&settings).await?;
-        check::has_tables(&mut session, &settings).await?;
-        check::has_log(&mut session, &settings).await?;
+        let mut session = check::open_to_read(settings).await?;
         let commits = check::commits(&mut session).await?;
-        let status = read_status(&mut session, &settings, commits).await;
-        status.map_err(|error| CheckError::of_statement(&error))
-    })
-}
-
-async fn read_status(
-    session: &mut Session,
-    settings: &Settings,
-    commits: Commits,
-) -> Result<Status, SessionError> {
-    let key = lock::key(settings.log, Epoch(0));
-    let rows = session.query(STATUS, &[&settings.log.sql(), &key]).await?;
-    let row = rows.first().expect("the log is there");
-    let number = |at: usize| row.get::<_, i64>(at).cast_unsigned();
-    let begin = Position(number(1));
-    let end = row.get::<_, Option<i64>>(4).map_or(begin.previous(), |end| Position(end.cast_unsigned()));
-    let mut status = Status {
-        epoch: Epoch(number(0)),
-        address: row.get(2),
-        http: row.get(10),
-        lease: Span::from_millis(number(9) as u32),
-        since_s: row.get(3),
-        is_held: row.get(8),
-        holder: row.get(7),
-        begin,
-        end,
-        chunks: number(5),
-        table_bytes: number(6),
-        commits,
-        standbys: Vec::new(),
-        watchers: Vec::new(),
-    };
-    for row in session.query(STANDBYS, &[]).await? {
-        let lag_bytes = row.get::<_, Option<i64>>(2).map(|bytes| bytes.max(0).cast_unsigned());
-        status.standbys.push(Standby {
-            name: row.get::<_, Option<String>>(0).unwrap_or_default(),
+        let row = session.row(STATUS, &[&LOG, &lock::key(Epoch(0))]).await?.expect("the log is there");
+        let number = |at: usize| row.get::<_, i64>(at).cast_unsigned();
+        let maybe = |at: usize| row.get::<_, Option<i64>>(at).map(i64::cast_unsigned);
+        let standbys = session.query(STANDBYS, &[]).await?.into_iter().map(|row| Standby {
+            name: row.get(0),
             state: row.get(1),
-            lag_bytes,
+            lag_bytes: row.get::<_, Option<i64>>(2).map(|bytes| bytes.max(0).cast_unsigned()),
         });
-    }
-    for row in session.query(WATCHERS, &[&WATCHER]).await? {
-        status.watchers.push(Watcher { address: row.get(0), since_s: row.get(1) });
-    }
-    Ok(status)
-}
-
-/// Runs a task of a tool.
-pub(super) fn block_on<T>(task: impl Future<Output = Result<T, CheckError>>) -> Result<T, CheckError> {
-    let runtime = runtime().map_err(|error| CheckError::Unreachable(error.to_string()))?;
-    let result = runtime.block_on(task);
-    runtime.shutdown_background();
-    result
+        let watching = session.query(WATCHERS, &[&WATCHER]).await?.into_iter();
+        Ok(Status {
+            epoch: number(0),
+            epoch_seconds: row.get(1),
+            leader: row.get(2),
+            leader_http: row.get(3),
+            leader_connected: row.get(4),
+            leader_host: row.get(5),
+            lease_seconds: maybe(6),
+            begin: number(7),
+            end: maybe(8).unwrap_or(number(7) - 1),
+            chunks: number(9),
+            table_bytes: number(10),
+            commits,
+            standbys: standbys.collect(),
+            watching: watching.map(|row| Watcher { host: row.get(0), seconds: row.get(1) }).collect(),
+        })
+    })
 }

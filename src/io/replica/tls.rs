@@ -15,6 +15,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client;
@@ -52,7 +53,7 @@ pub(super) struct Handshake {
 
 /// A connection over TLS.
 #[derive(Debug)]
-pub(super) struct Stream<S>(client::TlsStream<S>);
+pub(super) struct Stream(client::TlsStream<Socket>);
 
 impl Connector {
     /// Reads the files of the certificates. A client that uses no TLS needs none of the system.
@@ -111,11 +112,8 @@ fn content(path: &Path) -> Result<Vec<u8>, UrlError> {
     read.map_err(|error| wrong(path, &error))
 }
 
-impl<S> MakeTlsConnect<S> for Connector
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Stream<S>;
+impl MakeTlsConnect<Socket> for Connector {
+    type Stream = Stream;
     type TlsConnect = Handshake;
     type Error = rustls::pki_types::InvalidDnsNameError;
 
@@ -126,26 +124,21 @@ where
     }
 }
 
-impl<S> TlsConnect<S> for Handshake
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Stream<S>;
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Stream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
-    fn connect(self, stream: S) -> Self::Future {
+    fn connect(self, stream: Socket) -> Self::Future {
         Box::pin(async move { TlsConnector::from(self.config).connect(self.host, stream).await.map(Stream) })
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
+impl TlsStream for Stream {
     fn channel_binding(&self) -> ChannelBinding {
-        let (_, session) = self.0.get_ref();
-        let certificate = session.peer_certificates().and_then(<[_]>::first);
-        certificate
-            .and_then(end_point)
-            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+        let certificate = self.0.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let end_point = certificate.and_then(end_point);
+        end_point.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
@@ -163,7 +156,7 @@ fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     Some(digest::digest(algorithm, der).as_ref().to_vec())
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -173,7 +166,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }

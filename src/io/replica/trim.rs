@@ -9,8 +9,9 @@ use tokio::time::timeout;
 
 use super::append::{fenced, sql};
 use super::session::{Link, Session, SessionError};
+use super::settings::LOG;
 use super::worker::{Context, IDLE_MAX};
-use crate::wal::replica::{DatabaseReply, Failure, Position, Term};
+use crate::wal::replica::{DatabaseReply, Position, Term};
 
 const SET_BEGIN: &str = "
     update beanring_epoch set begin = greatest(begin, $3) where log = $1 and epoch = $2 and token = $4";
@@ -20,36 +21,31 @@ const DELETE_SOME: &str = "
     delete from beanring_log where log = $1 and pos in
         (select pos from beanring_log where log = $1 and pos < $2 order by pos limit 500)";
 
-/// A position to begin at.
-pub(super) struct Trim {
-    pub term: Term,
-    pub before: Position,
-}
-
-pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link, DatabaseReply) {
-    let result = match link.session().await {
-        Ok(session) => try_trim(session, context.log(), &trim).await,
-        Err(error) => Err(error),
-    };
-    let result = link.end(result).flatten();
+pub(super) async fn trim(
+    context: Context,
+    mut link: Link,
+    (term, before): (Term, Position),
+) -> (Link, DatabaseReply) {
+    let result = try_trim(&mut link, term, before).await;
+    let result = link.end(result);
     if result.is_ok() {
         context.trimmed.notify_one();
     }
     (link, DatabaseReply::Trimmed(result))
 }
 
-async fn try_trim(session: &mut Session, log: i32, trim: &Trim) -> Result<Result<(), Failure>, SessionError> {
-    let before = sql(trim.before.0);
-    let (epoch, token) = (sql(trim.term.epoch.0), sql(trim.term.token));
-    if session.execute(SET_BEGIN, &[&log, &epoch, &before, &token]).await? == 0 {
-        return fenced(session, log, trim.term).await.map(Err);
+async fn try_trim(link: &mut Link, term: Term, before: Position) -> Result<(), SessionError> {
+    let session = link.session().await?;
+    let (epoch, token, before) = (sql(term.epoch.0), sql(term.token), sql(before.0));
+    if session.execute(SET_BEGIN, &[&LOG, &epoch, &before, &token]).await? == 0 {
+        return fenced(session, term).await;
     }
     // No process reads these rows any more, whatever the epoch is. Rows that a crash brings back are deleted by the next trim.
     loop {
         session.command("begin; set local synchronous_commit = off").await?;
-        let deleted = session.execute(DELETE_SOME, &[&log, &before]).await.map(Ok);
-        if session.end(deleted).await? == Ok(0) {
-            return Ok(Ok(()));
+        let deleted = session.execute(DELETE_SOME, &[&LOG, &before]).await;
+        if session.end(deleted).await? == 0 {
+            return Ok(());
         }
     }
 }
@@ -69,10 +65,7 @@ pub(super) async fn vacuum_after_trims(context: Context, trimmed: Arc<Notify>) {
         match timeout(IDLE_MAX, trimmed.notified()).await {
             Err(_) => link.close(),
             Ok(()) => {
-                let result = match link.session().await {
-                    Ok(session) => vacuum(session).await,
-                    Err(error) => Err(error),
-                };
+                let result = try_vacuum(&mut link).await;
                 // A failed vacuum is retried after the next trim; no request waits for it.
                 let _ = link.end(result);
             }
@@ -80,10 +73,13 @@ pub(super) async fn vacuum_after_trims(context: Context, trimmed: Arc<Notify>) {
     }
 }
 
+async fn try_vacuum(link: &mut Link) -> Result<(), SessionError> {
+    vacuum(link.session().await?).await
+}
+
 /// Vacuums the table of the log, if this user may.
 pub(super) async fn vacuum(session: &mut Session) -> Result<(), SessionError> {
-    let rows = session.query(MAY_VACUUM, &[]).await?;
-    if rows.first().is_some_and(|row| row.get(0)) {
+    if session.is_true(MAY_VACUUM, &[]).await? {
         session.command(VACUUM).await?;
     }
     Ok(())

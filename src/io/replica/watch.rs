@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::append::sql;
 use super::lock::{PAUSE, key};
 use super::session::{Link, SessionError};
-use super::settings::{LogNumber, WATCHER};
+use super::settings::{LOG, WATCHER};
 use super::worker::Context;
 use crate::wal::replica::{DatabaseReply, Term};
 
@@ -32,7 +32,7 @@ pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Term>>) 
         loop {
             let Some(term) = *wanted.borrow_and_update() else { break };
             let result = tokio::select! {
-                result = until_free(&mut link, context.settings.log, term, has_lost) => result,
+                result = until_free(&mut link, term, has_lost) => result,
                 changed = wanted.changed() => {
                     if changed.is_err() {
                         return;
@@ -53,16 +53,16 @@ pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Term>>) 
     }
 }
 
-async fn until_free(link: &mut Link, log: LogNumber, term: Term, has_lost: bool) -> Result<(), SessionError> {
+async fn until_free(link: &mut Link, term: Term, has_lost: bool) -> Result<(), SessionError> {
     let session = link.session().await?;
     if has_lost {
         sleep(GRACE).await;
     }
-    let (key, epoch, token) = (key(log, term.epoch), sql(term.epoch.0), sql(term.token));
+    let (key, epoch, token) = (key(term.epoch), sql(term.epoch.0), sql(term.token));
     let mut attempts = 0;
     loop {
-        let rows = session.query(IS_FREE, &[&key, &log.sql(), &epoch, &token]).await?;
-        attempts = if rows.first().is_some_and(|row| row.get(0)) { attempts + 1 } else { 0 };
+        let is_free = session.is_true(IS_FREE, &[&key, &LOG, &epoch, &token]).await?;
+        attempts = if is_free { attempts + 1 } else { 0 };
         if attempts == ATTEMPTS {
             return Ok(());
         }

@@ -28,7 +28,7 @@ pub(super) struct Outbox {
 }
 
 /// Requests of one kind, and the tasks that answer them.
-struct Queue<T>(Arc<Mutex<Tasks<T>>>);
+struct Queue<T>(Mutex<Tasks<T>>);
 
 struct Tasks<T> {
     /// Requests for which no task was idle.
@@ -69,11 +69,6 @@ impl Context {
     pub fn link_named(&self, name: &str) -> Link {
         Link::new(Arc::new(self.settings.named(name)), self.shared.clone())
     }
-
-    /// The number of the log for SQL.
-    pub fn log(&self) -> i32 {
-        self.settings.log.sql()
-    }
 }
 
 /// Passes requests to their tasks until there will be no more.
@@ -104,7 +99,7 @@ pub(super) async fn run(
             Request::Renew(term) => renewals.pass(term),
             Request::Claim(claim) => claims.pass(claim),
             Request::Read { from } => reads.pass(from),
-            Request::Trim { term, before } => trims.pass(trim::Trim { term, before }),
+            Request::Trim { term, before } => trims.pass((term, before)),
             Request::Reserve(wanted) => reserves.pass(wanted),
             Request::Watch(term) => {
                 let _ = watches.send(Some(term));
@@ -114,13 +109,13 @@ pub(super) async fn run(
 }
 
 /// Starts tasks that answer the requests of one kind, each on a session of its own.
-fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> Queue<T>
+fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> Arc<Queue<T>>
 where
     T: Send + 'static,
     F: Fn(Context, Link, T) -> A + Copy + Send + 'static,
     A: Future<Output = (Link, DatabaseReply)> + Send,
 {
-    let queue = Queue::new();
+    let queue = Arc::new(Queue(Mutex::new(Tasks { waiting: VecDeque::new(), idle: Vec::new() })));
     for _ in 0..tasks {
         let (context, queue) = (context.clone(), queue.clone());
         tokio::spawn(async move {
@@ -145,10 +140,6 @@ where
 }
 
 impl<T> Queue<T> {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(Tasks { waiting: VecDeque::new(), idle: Vec::new() })))
-    }
-
     /// Passes a request to the task that was busy last: its process in the database has what it needs in its caches.
     fn pass(&self, request: T) {
         let mut tasks = self.tasks();
@@ -172,11 +163,5 @@ impl<T> Queue<T> {
 
     fn tasks(&self) -> MutexGuard<'_, Tasks<T>> {
         self.0.lock().expect("no code panics while it holds the lock")
-    }
-}
-
-impl<T> Clone for Queue<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }

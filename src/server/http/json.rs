@@ -326,7 +326,7 @@ impl<'a> ReplicationJson<'a> {
             damaged: state.damage.is_some(),
             takeovers: state.counts.takeovers,
             fences: state.counts.fences,
-            forwarded_connections: state.forwarded.map(|counts| counts.open),
+            forwarded_connections: state.forwarded.map(|counts| counts.open.get()),
         }
     }
 }

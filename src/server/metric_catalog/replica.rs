@@ -1,7 +1,7 @@
 //! The values of a job log in a database. Shown only with `--replicate`.
 
 use super::{Catalog, Value, counter, gauge};
-use crate::server::ForwardedStats;
+use crate::server::ForwardCounts;
 use crate::server::replica::ReplicaState;
 
 pub(super) fn replica(state: &ReplicaState<'_>, catalog: &mut Catalog<'_>) {
@@ -45,43 +45,43 @@ pub(super) fn replica(state: &ReplicaState<'_>, catalog: &mut Catalog<'_>) {
         "Number of times that this standby read the job log again from its beginning.",
     );
     catalog.both("replication-restarts", restarts, state.counts.restarts);
-    if let Some(counts) = &state.forwarded {
+    if let Some(counts) = state.forwarded {
         forwarded(counts, catalog);
     }
 }
 
 /// Shown only without `--no-forward`.
-fn forwarded(counts: &ForwardedStats, catalog: &mut Catalog<'_>) {
+fn forwarded(counts: &ForwardCounts, catalog: &mut Catalog<'_>) {
     let open = gauge(
         "replication_forwarded_connections",
         "Number of client connections that are forwarded or wait for a leader.",
     );
-    catalog.both("current-forwarded-connections", open, counts.open);
+    catalog.both("current-forwarded-connections", open, counts.open.get());
     let waiting = gauge(
         "replication_forwarded_waiting_connections",
         "Number of client connections that wait for a leader.",
     );
-    catalog.both("current-forwarded-waiting", waiting, counts.waiting);
+    catalog.both("current-forwarded-waiting", waiting, counts.waiting.get());
     let total = counter(
         "replication_forwarded_connections_total",
         "Number of connections made to a leader for a client.",
     );
-    catalog.both("forwarded-connections", total, counts.total);
+    catalog.both("forwarded-connections", total, counts.total.get());
     let refused = counter(
         "replication_forwarded_refusals_total",
         "Number of client connections closed because too many were open or waited, or because they waited too long.",
     );
-    catalog.both("forwarded-refusals", refused, counts.refused);
+    catalog.both("forwarded-refusals", refused, counts.refused.get());
     let lost = counter(
         "replication_forwarded_lost_clients_total",
         "Number of client connections closed because the machine of the client did not answer (--tcp-keepalive).",
     );
-    catalog.both("forwarded-lost-clients", lost, counts.lost);
+    catalog.both("forwarded-lost-clients", lost, counts.lost.get());
     let bytes = counter("replication_forwarded_bytes_total", "Number of bytes passed on, by direction.");
     let to_leader = bytes.label("direction", "to_leader");
-    catalog.both("forwarded-to-leader-bytes", to_leader, counts.to_leader_bytes);
+    catalog.both("forwarded-to-leader-bytes", to_leader, counts.to_leader.get());
     let to_clients = bytes.label("direction", "to_clients");
-    catalog.both("forwarded-to-clients-bytes", to_clients, counts.to_clients_bytes);
+    catalog.both("forwarded-to-clients-bytes", to_clients, counts.to_clients.get());
 }
 
 #[cfg(test)]
@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn docs_metrics_has_a_row_for_each_value() {
         let page = include_str!("../../../docs/METRICS.md");
-        let state = ReplicaState { forwarded: Some(ForwardedStats::default()), ..ReplicaState::default() };
+        let forwarded = ForwardCounts::default();
+        let state = ReplicaState { forwarded: Some(&forwarded), ..ReplicaState::default() };
         let mut shown = vec!["| `beanring_replication_append_seconds` | histogram | | |".to_owned()];
         let mut visit = |Entry { key, metric }: Entry<'_>, _: Value<'_>| {
             let Some(metric) = metric else { return };

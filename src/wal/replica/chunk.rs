@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::request::{Epoch, Position};
 use crate::wal::record::Lsn;
-use crate::wal::segment::SegmentNumber;
+use crate::wal::segment::{HeaderFault, SegmentNumber};
 
 /// Bytes of a batch in a chunk. The database stores a larger value no faster, and a smaller one is repeated sooner.
 pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
@@ -25,18 +25,18 @@ const HEADER_BYTES: usize = 64;
 /// Where the checksum is.
 const CRC_AT: usize = 60;
 
-/// What a chunk is about.
+/// The meaning of a chunk, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A batch of the WAL, or a part of one.
-    Data,
+    Data = 1,
     /// A new epoch begins: the first chunk of a leader.
-    Epoch,
+    Epoch = 2,
     /// The leader leaves.
-    Farewell,
+    Farewell = 3,
 }
 
-/// What a chunk says about itself.
+/// The fields of a chunk before its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct ChunkHeader {
@@ -54,16 +54,13 @@ pub struct ChunkHeader {
     pub parts: u32,
 }
 
-/// Why bytes are not a chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChunkFault {
-    /// They were not written as a chunk, or are damaged.
-    Invalid,
-    /// They have this format, which is unknown.
-    Format(u16),
-}
-
 impl ChunkHeader {
+    /// Returns the header of a chunk without a batch.
+    pub(super) const fn alone(kind: Kind, epoch: Epoch, log_id: u64, position: Position) -> Self {
+        let (lsn, segment) = (Lsn(0), SegmentNumber(0));
+        Self { kind, epoch, log_id, position, lsn, segment, part: 0, parts: 0 }
+    }
+
     /// Returns the chunk with this payload.
     ///
     /// # Panics
@@ -73,11 +70,7 @@ impl ChunkHeader {
         let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
         out.put_slice(&MAGIC);
         out.put_u16_le(FORMAT);
-        out.put_u16_le(match self.kind {
-            Kind::Data => 1,
-            Kind::Epoch => 2,
-            Kind::Farewell => 3,
-        });
+        out.put_u16_le(self.kind as u16);
         for word in [self.epoch.0, self.log_id, self.position.0, self.lsn.0, self.segment.0] {
             out.put_u64_le(word);
         }
@@ -94,23 +87,23 @@ impl ChunkHeader {
     /// Returns the header and the payload of a chunk.
     ///
     /// # Errors
-    /// If it is none, or its format is unknown.
-    pub fn decode(chunk: &[u8]) -> Result<(Self, &[u8]), ChunkFault> {
-        let (header, payload) = chunk.split_first_chunk::<HEADER_BYTES>().ok_or(ChunkFault::Invalid)?;
+    /// If the bytes are no chunk or a damaged one, or the format is unknown.
+    pub fn decode(chunk: &[u8]) -> Result<(Self, &[u8]), HeaderFault> {
+        let (header, payload) = chunk.split_first_chunk::<HEADER_BYTES>().ok_or(HeaderFault::Invalid)?;
         let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let long = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
         if header[..4] != MAGIC || word(56) as usize != payload.len() || word(CRC_AT) != checksum(chunk) {
-            return Err(ChunkFault::Invalid);
+            return Err(HeaderFault::Invalid);
         }
         if half(4) != FORMAT {
-            return Err(ChunkFault::Format(half(4)));
+            return Err(HeaderFault::Version(half(4).into()));
         }
         let kind = match half(6) {
             1 => Kind::Data,
             2 => Kind::Epoch,
             3 => Kind::Farewell,
-            _ => return Err(ChunkFault::Invalid),
+            _ => return Err(HeaderFault::Invalid),
         };
         let header = Self {
             kind,
@@ -168,10 +161,10 @@ mod tests {
         for bit in 0..chunk.len() * 8 {
             let mut changed = chunk.to_vec();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(ChunkHeader::decode(&changed), Err(ChunkFault::Invalid), "bit {bit}");
+            assert_eq!(ChunkHeader::decode(&changed), Err(HeaderFault::Invalid), "bit {bit}");
         }
         for len in 0..chunk.len() {
-            assert_eq!(ChunkHeader::decode(&chunk[..len]), Err(ChunkFault::Invalid), "{len} bytes");
+            assert_eq!(ChunkHeader::decode(&chunk[..len]), Err(HeaderFault::Invalid), "{len} bytes");
         }
     }
 
@@ -181,6 +174,6 @@ mod tests {
         chunk[4] = 2;
         let crc = checksum(&chunk);
         chunk[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(ChunkHeader::decode(&chunk), Err(ChunkFault::Format(2)));
+        assert_eq!(ChunkHeader::decode(&chunk), Err(HeaderFault::Version(2)));
     }
 }

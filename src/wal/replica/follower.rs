@@ -1,9 +1,8 @@
 //! From chunks to a queue: what a standby does with each chunk that it reads.
 
 use std::collections::VecDeque;
-use std::fmt;
 
-use super::chunk::{ChunkFault, ChunkHeader, Kind, identity};
+use super::chunk::{ChunkHeader, Kind, identity};
 use super::request::{APPENDS_MAX, Epoch, Page, Position};
 use crate::bodies::OutOfMemory;
 use crate::queue::Engine;
@@ -20,15 +19,13 @@ pub struct Follower {
     epoch: Epoch,
     /// The position of the next chunk.
     next: Position,
-    /// The last chunk; none before the first.
-    last: Option<u32>,
-    /// The last chunks, up to [`APPENDS_MAX`] of them.
-    tail: VecDeque<u32>,
-    /// The position behind the last record of the last whole batch.
+    /// The identities of the last chunks, up to [`APPENDS_MAX`] of them.
+    pub(super) tail: VecDeque<u32>,
+    /// The position behind the last record of the last whole batch, where the WAL continues.
     end: Lsn,
-    /// Batches that no record says to be acknowledged, the oldest first.
+    /// Batches that may not be acknowledged, each with its end and its last chunk, the oldest first.
     unproven: VecDeque<(Lsn, Witness)>,
-    /// The last chunk that a record says to be acknowledged.
+    /// The last chunk that was acknowledged, as far as records tell.
     proven: Option<Witness>,
     /// A chunk that must be in the log, because it was acknowledged.
     expected: Option<Witness>,
@@ -38,7 +35,7 @@ pub struct Follower {
     starts: SegmentStarts,
     /// The oldest segment that is needed.
     oldest: SegmentNumber,
-    /// What the last chunk is about.
+    /// The kind of the last chunk.
     last_kind: Kind,
 }
 
@@ -64,45 +61,45 @@ struct Batch {
 pub enum Fault {
     /// The log is damaged, or not this one.
     Damaged(Damage),
-    /// The log has gone another way since it was read: read it again from the beginning.
+    /// Chunks that were read are gone or replaced: the log must be read again from the beginning.
     Diverged,
     /// There is no memory for a body.
     OutOfMemory,
 }
 
-/// What is wrong with a log.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Damage of a log.
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Damage {
-    /// A chunk is missing, though a later one is there or it was acknowledged.
+    /// A chunk is missing that was acknowledged, or that a later chunk proves to be missing.
+    #[error("the chunk at position {0} is missing")]
     Missing(Position),
-    /// The bytes at this position are not a chunk, or not the one that belongs there.
+    /// The bytes at this position are no chunk, or one of another position.
+    #[error("the chunk at position {0} is damaged")]
     Chunk(Position),
-    /// The records of a batch are not those that follow.
+    /// The records of a batch do not follow those before it.
+    #[error("the records of the chunk at position {0} are not those that follow")]
     Records(Position),
-    /// A chunk has an unknown format.
+    #[error("the chunk at position {position} has format {format}, which this version does not know")]
     Format { position: Position, format: u32 },
-    /// The log is another one than before.
+    #[error("the log has another id than before")]
     OtherLog,
 }
 
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(position) => write!(f, "the chunk at position {position} is missing"),
-            Self::Chunk(position) => write!(f, "the chunk at position {position} is damaged"),
-            Self::Records(position) => {
-                write!(f, "the records of the chunk at position {position} are not those that follow")
-            }
-            Self::Format { position, format } => {
-                write!(
-                    f,
-                    "the chunk at position {position} has format {format}, which this version does not know"
-                )
-            }
-            Self::OtherLog => f.write_str("the log has another id than before"),
+impl Damage {
+    /// The damage of a header that cannot be decoded: `invalid`, unless its format is unknown.
+    fn of_header(fault: HeaderFault, position: Position, invalid: Self) -> Self {
+        match fault {
+            HeaderFault::Invalid => invalid,
+            HeaderFault::Version(format) => Self::Format { position, format },
         }
+    }
+}
+
+impl From<Damage> for Fault {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
     }
 }
 
@@ -120,7 +117,6 @@ impl Follower {
             replay: Replay::default(),
             epoch: Epoch::default(),
             next: page.begin,
-            last: None,
             tail: VecDeque::with_capacity(APPENDS_MAX),
             end: Lsn::default(),
             unproven: VecDeque::new(),
@@ -134,9 +130,9 @@ impl Follower {
         }
     }
 
-    /// The position that is read next. The chunk before it is read again, so that a log that has gone another way is noticed.
+    /// The position from which to read next. The last chunk is read again, to notice whether it was replaced.
     pub fn read_from(&self) -> Position {
-        if self.last.is_some() { self.next.previous() } else { self.next }
+        if self.tail.is_empty() { self.next } else { self.next.previous() }
     }
 
     /// Applies a page that was read from [`read_from`](Self::read_from) on. Returns whether it had new chunks.
@@ -145,14 +141,14 @@ impl Follower {
     /// If the log cannot be followed.
     pub fn apply(&mut self, page: &Page, engine: &mut Engine) -> Result<bool, Fault> {
         if page.log_id != self.log_id {
-            return Err(Fault::Damaged(Damage::OtherLog));
+            return Err(Damage::OtherLog.into());
         }
         if page.begin > self.read_from() && page.begin > Position::FIRST {
-            // It was trimmed past what was read here.
+            // The leader has trimmed chunks that were not read here.
             return Err(Fault::Diverged);
         }
         let mut chunks = page.chunks.iter().peekable();
-        if let Some(last) = self.last {
+        if let Some(&last) = self.tail.back() {
             match chunks.next() {
                 Some((position, chunk)) if position.next() == self.next && identity(chunk) == Some(last) => {}
                 _ => return Err(Fault::Diverged),
@@ -167,7 +163,7 @@ impl Follower {
             // mutant replica-gap-half-checked: adds break;
         }
         match self.expected {
-            Some(Witness { position, .. }) if page.is_end() => Err(Fault::Damaged(Damage::Missing(position))),
+            Some(Witness { position, .. }) if page.is_end() => Err(Damage::Missing(position).into()),
             _ => Ok(self.next > before),
         }
     }
@@ -177,11 +173,11 @@ impl Follower {
         self.expected.or(self.proven)
     }
 
-    /// Checks that the next chunk may be in flight, given one behind it.
+    /// Checks, by a chunk behind a gap, that the chunk missing there may still be in flight.
     fn check_behind_gap(&self, position: Position, chunk: &[u8]) -> Result<(), Fault> {
-        let missing = Fault::Damaged(Damage::Missing(self.next));
+        let missing = Damage::Missing(self.next);
         if position >= self.next.plus(APPENDS_MAX as u64) {
-            return Err(missing);
+            return Err(missing.into());
         }
         let (header, payload) = self.header(position, chunk)?;
         let is_begun = header.kind == Kind::Data && header.part == 0;
@@ -189,44 +185,41 @@ impl Follower {
             Ok(_) => payload.get(HEADER_BYTES as usize..).unwrap_or_default(),
             Err(_) => payload,
         };
-        // A record says up to where the log was acknowledged when it was written.
+        // Each record has the position up to which the log was acknowledged when the record was written.
         match Record::durable_before(records) {
-            Some(durable) if is_begun && durable > self.end => Err(missing),
+            Some(durable) if is_begun && durable > self.end => Err(missing.into()),
             _ => Ok(()),
         }
     }
 
     fn header<'a>(&self, position: Position, chunk: &'a [u8]) -> Result<(ChunkHeader, &'a [u8]), Fault> {
-        let (header, payload) = ChunkHeader::decode(chunk).map_err(|fault| {
-            Fault::Damaged(match fault {
-                ChunkFault::Invalid => Damage::Chunk(position),
-                ChunkFault::Format(format) => Damage::Format { position, format: format.into() },
-            })
-        })?;
-        if header.log_id != self.log_id || header.position != position {
-            return Err(Fault::Damaged(Damage::Chunk(position)));
+        match ChunkHeader::decode(chunk) {
+            Ok((header, _)) if header.log_id != self.log_id || header.position != position => {
+                Err(Damage::Chunk(position).into())
+            }
+            Ok(decoded) => Ok(decoded),
+            Err(fault) => Err(Damage::of_header(fault, position, Damage::Chunk(position)).into()),
         }
-        Ok((header, payload))
     }
 
     fn chunk(&mut self, chunk: &[u8], engine: &mut Engine) -> Result<(), Fault> {
         let position = self.next;
-        let damaged = || Fault::Damaged(Damage::Chunk(position));
+        let damaged = || Fault::from(Damage::Chunk(position));
         let (header, payload) = self.header(position, chunk)?;
         let is_epoch = header.kind == Kind::Epoch;
-        let follows = match self.last {
-            Some(_) if is_epoch => header.epoch > self.epoch,
-            Some(_) => header.epoch == self.epoch && !self.has_left(),
+        let follows = match self.tail.is_empty() {
+            false if is_epoch => header.epoch > self.epoch,
+            false => header.epoch == self.epoch && !self.has_left(),
             // A log begins with its first epoch or, trimmed, with a segment.
-            None if position == Position::FIRST => is_epoch,
-            None => header.kind == Kind::Data,
+            true if position == Position::FIRST => is_epoch,
+            true => header.kind == Kind::Data,
         };
         if !follows {
             return Err(damaged());
         }
         match header.kind {
             Kind::Epoch => {
-                // The leader before may have written a part of a batch.
+                // The previous leader may have left a batch incomplete.
                 // mutant replica-incomplete-batch-applied: removed
                 self.batch = Batch::default();
                 if header.lsn != self.end {
@@ -239,20 +232,19 @@ impl Follower {
         }
         self.last_kind = header.kind;
         let identity = identity(chunk).ok_or_else(damaged)?;
-        (self.epoch, self.last, self.next) = (header.epoch, Some(identity), position.next());
+        (self.epoch, self.next) = (header.epoch, position.next());
         if self.tail.len() == APPENDS_MAX {
             self.tail.pop_front();
         }
         self.tail.push_back(identity);
         let witness = Witness { position, identity };
-        match self.expected {
-            Some(expected) if expected.position == position && expected != witness => {
-                return Err(Fault::Damaged(Damage::Missing(position)));
+        if let Some(expected) = self.expected.filter(|expected| expected.position == position) {
+            if expected != witness {
+                return Err(Damage::Missing(position).into());
             }
-            Some(expected) if expected.position == position => self.expected = None,
-            _ => {}
+            self.expected = None;
         }
-        // A batch without records ends where the one before it does: what was acknowledged up to there need not include it.
+        // A batch without records ends where the batch before it ends, so an acknowledgement up to there does not prove it.
         // mutant replica-segment-without-records-proven: self.end > header.lsn => true
         if header.kind == Kind::Data && self.batch.parts == 0 && self.end > header.lsn {
             self.unproven.push_back((self.end, witness));
@@ -260,7 +252,7 @@ impl Follower {
         Ok(())
     }
 
-    /// A record says that everything before this position was acknowledged.
+    /// Notes that everything before this position was acknowledged, as a record tells.
     fn note_durable(&mut self, durable: Lsn) {
         while let Some((_, witness)) = self.unproven.pop_front_if(|(end, _)| *end <= durable) {
             self.proven = Some(witness);
@@ -268,10 +260,10 @@ impl Follower {
     }
 
     fn part(&mut self, header: &ChunkHeader, payload: &[u8], engine: &mut Engine) -> Result<(), Fault> {
-        let begins = self.last.is_none();
+        let begins = self.tail.is_empty();
         if header.part != self.batch.parts || header.part >= header.parts || header.lsn != self.end && !begins
         {
-            return Err(Fault::Damaged(Damage::Chunk(header.position)));
+            return Err(Damage::Chunk(header.position).into());
         }
         self.end = header.lsn;
         if header.parts == 1 {
@@ -292,21 +284,17 @@ impl Follower {
         mut bytes: &[u8],
         engine: &mut Engine,
     ) -> Result<(), Fault> {
-        let damaged = || Fault::Damaged(Damage::Records(chunk.position));
+        let damaged = || Damage::Records(chunk.position);
         if self.segment.is_none_or(|segment| segment.number != chunk.segment) {
-            let header = Header::decode(bytes).map_err(|fault| match fault {
-                HeaderFault::Invalid => damaged(),
-                HeaderFault::Version(format) => {
-                    Fault::Damaged(Damage::Format { position: chunk.position, format })
-                }
-            })?;
+            let header =
+                Header::decode(bytes).map_err(|fault| Damage::of_header(fault, chunk.position, damaged()))?;
             let is_next = self.segment.is_none_or(|segment| header.number > segment.number);
             if header.number != chunk.segment
                 || header.first != chunk.lsn
                 || header.log_id != self.log_id
                 || !is_next
             {
-                return Err(damaged());
+                return Err(damaged().into());
             }
             bytes = bytes.get(HEADER_BYTES as usize..).ok_or_else(damaged)?;
             self.replay.open(&header);
@@ -341,17 +329,12 @@ impl Follower {
         self.next
     }
 
-    /// The identities of the last chunks.
-    pub fn tail(&self) -> Vec<u32> {
-        self.tail.iter().copied().collect()
-    }
-
     /// Where the WAL continues.
     pub const fn end(&self) -> Lsn {
         self.end
     }
 
-    /// Whether the leader has said that it leaves.
+    /// Whether the last chunk is the farewell of the leader.
     pub fn has_left(&self) -> bool {
         self.last_kind == Kind::Farewell
     }

@@ -1,7 +1,6 @@
 //! From the WAL to the database: what a leader appends, and how long it may answer.
 
 use std::collections::VecDeque;
-use std::{fmt, mem};
 
 use bytes::Bytes;
 
@@ -16,22 +15,22 @@ use crate::wal::record::Lsn;
 use crate::wal::stats::SYNC_BOUNDS;
 use crate::wal::{Arrangement, Batch, DiskOperation, DiskOutcome, Round, SegmentNumber, Wal};
 
-/// A request whose outcome is unknown is repeated after this time, and then after twice the time before.
+/// The pause before a request is repeated whose outcome is unknown. Each further pause is twice as long.
 const REPEAT_AFTER: Span = Span::from_millis(20);
 
-/// The longest time between repetitions.
+/// The longest pause between repetitions.
 const REPEAT_AFTER_MAX: Span = Span::from_millis(1000);
 
-/// How long it waits before it tries again to have the database keep space in reserve.
+/// The pause before the leader tries again to reserve space in the database.
 const KEEP_AGAIN_AFTER: Span = Span::from_millis(1000);
 
 /// The shortest time for which a server that stops waits for the database.
 const PATIENCE_OF_STOP_MIN: Span = Span::from_millis(5000);
 
-/// The leader of an epoch. The WAL gives it batches, and it makes requests of them.
+/// The leader of an epoch: makes requests of the batches of the WAL.
 ///
-/// Replies of the server may leave until [`lease_end`](Self::lease_end): a standby takes over no earlier than 1.25 leases after
-/// it has seen the last change of the log.
+/// Replies of the server may leave until [`lease_end`](Self::lease_end): a standby sees the last change of the log, and takes over no
+/// earlier than 1.25 leases later.
 pub struct Leader {
     term: Term,
     log_id: u64,
@@ -39,9 +38,9 @@ pub struct Leader {
     /// The position of the next chunk.
     next: Position,
     lease_end: Time,
-    /// When the last request was sent that proves, once it is acknowledged, that the epoch has not ended.
+    /// When the last request was sent whose acknowledgement proves that the epoch has not ended.
     sent_at: Time,
-    /// Chunks that are not acknowledged, in the order of their positions, and acknowledged ones behind them.
+    /// The chunks from the first one on that is not acknowledged, in the order of their positions.
     window: VecDeque<Append>,
     /// The batch that is being split into chunks.
     splitting: Option<Split>,
@@ -54,9 +53,9 @@ pub struct Leader {
     renewal_round: Round,
     trim: Option<Trim>,
     reserve: ReserveState,
-    /// Those of the last renewal.
+    /// The hazards that the last renewal has reported.
     hazards: Hazards,
-    /// How many times the log was to be written again, of what [`DatabaseReply::Renewed`] says.
+    /// The [requests](Renewal::rewrites) to write the log again that the WAL knows of.
     rewrites: u64,
     /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
     stop_progress_at: Option<Time>,
@@ -66,8 +65,8 @@ pub struct Leader {
     has_left: bool,
 }
 
-/// How long a server that stops waits for an acknowledgement: a lease, and no less than 5 s. The disk of a database that works
-/// may hold up a commit for seconds.
+/// How long a server that stops waits for an acknowledgement: a lease, and no less than 5 s, because a slow disk may delay a commit
+/// for seconds.
 pub fn patience_of_stop(lease: Span) -> Span {
     lease.max(PATIENCE_OF_STOP_MIN)
 }
@@ -87,13 +86,13 @@ struct Append {
 /// How far a request is.
 #[derive(Clone, Copy)]
 enum Step {
-    /// It is not wanted, or it is acknowledged.
+    /// No request is wanted, or it is acknowledged.
     Done,
     InFlight {
-        /// How long the next repetition waits.
+        /// The pause before the next repetition.
         repeat_after: Span,
     },
-    /// It is repeated at this time.
+    /// The request is sent at this time.
     Waiting { until: Time, repeat_after: Span },
 }
 
@@ -101,7 +100,7 @@ enum Step {
 struct Split {
     batch: Batch,
     segment: SegmentNumber,
-    /// It begins the segment.
+    /// The batch begins the segment.
     begins: bool,
     lsn: Lsn,
     part: u32,
@@ -118,7 +117,7 @@ struct Split {
 struct ReserveState {
     wanted: Reserve,
     step: Step,
-    /// It was freed, or never there.
+    /// The space was freed, or never reserved.
     is_free: bool,
 }
 
@@ -129,41 +128,39 @@ struct Trim {
     step: Step,
 }
 
-/// The leader cannot go on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Why a leader cannot go on.
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LeaderEnd {
     /// Another server leads.
+    #[error("another server leads now")]
     Fenced,
     /// Another chunk is at a position that belongs to this leader: the database was changed or restored.
+    #[error(
+        "the database has another chunk at position {0}, where this leader writes; if it was restored from a backup, changes \
+        may be missing"
+    )]
     Overwritten(Position),
-}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for LeaderEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fenced => f.write_str("another server leads now"),
-            Self::Overwritten(position) => write!(
-                f,
-                "the database has another chunk at position {position}, where this leader writes; if it was restored from a \
-                 backup, changes may be missing"
-            ),
-        }
-    }
 }
 
 impl Step {
     const SENT: Self = Self::InFlight { repeat_after: REPEAT_AFTER };
 
+    /// A request to be sent at this time.
+    const fn at(until: Time) -> Self {
+        Self::Waiting { until, repeat_after: REPEAT_AFTER }
+    }
+
     fn is_due(self, now: Time) -> bool {
         matches!(self, Self::Waiting { until, .. } if until <= now)
     }
 
-    /// Sends again what waits.
-    fn repeat(&mut self) {
-        if let Self::Waiting { repeat_after, .. } = *self {
-            *self = Self::InFlight { repeat_after };
-        }
+    /// Notes that the request is sent, for the first time or again.
+    const fn send(&mut self) {
+        *self = match *self {
+            Self::Waiting { repeat_after, .. } => Self::InFlight { repeat_after },
+            Self::Done | Self::InFlight { .. } => Self::SENT,
+        };
     }
 
     /// Waits before the request is repeated.
@@ -183,14 +180,10 @@ impl Split {
     fn parts(&self) -> u32 {
         self.batch.len().div_ceil(PAYLOAD_BYTES_MAX) as u32
     }
-
-    fn is_last(&self) -> bool {
-        self.part + 1 >= self.parts()
-    }
 }
 
 impl Leader {
-    /// Leads from the chunk behind the one that began the epoch. `claimed_at` is when that one was sent.
+    /// Begins to lead. `next` is the position after the chunk that began the epoch, and `claimed_at` is when that chunk was sent.
     pub fn new(
         term: Term,
         log_id: u64,
@@ -214,11 +207,7 @@ impl Leader {
             renewal_sent_at: claimed_at,
             renewal_round: 0,
             trim: None,
-            reserve: ReserveState {
-                wanted: Reserve::Keep,
-                step: Step::Waiting { until: claimed_at, repeat_after: REPEAT_AFTER },
-                is_free: false,
-            },
+            reserve: ReserveState { wanted: Reserve::Keep, step: Step::at(claimed_at), is_free: false },
             hazards: Hazards::default(),
             rewrites: 0,
             stop_progress_at: None,
@@ -227,22 +216,22 @@ impl Leader {
         }
     }
 
-    /// Until when replies may leave.
+    /// The end of the lease, until which replies may leave.
     pub const fn lease_end(&self) -> Time {
         self.lease_end
     }
 
-    /// Its term.
+    /// The term of the leader.
     pub const fn term(&self) -> Term {
         self.term
     }
 
-    /// The epoch that it leads.
+    /// The epoch of the term.
     pub const fn epoch(&self) -> Epoch {
         self.term.epoch
     }
 
-    /// What endangers the queue, as the last renewal has said.
+    /// The hazards that the last renewal has reported.
     pub const fn hazards(&self) -> Hazards {
         self.hazards
     }
@@ -252,7 +241,7 @@ impl Leader {
         self.window.len()
     }
 
-    /// How long appends took, in nanoseconds, with their repetitions.
+    /// The times that appends have taken with their repetitions, in nanoseconds.
     pub const fn append_times(&self) -> &Histogram {
         &self.append_times
     }
@@ -262,12 +251,12 @@ impl Leader {
         self.has_left && self.window.is_empty()
     }
 
-    /// When a server that stops ends without the database: some time after it acknowledged something last.
+    /// When a server that stops ends without the database: [some time](patience_of_stop) after the last acknowledgement.
     pub fn gives_up_at(&self) -> Option<Time> {
         Some(self.stop_progress_at? + patience_of_stop(self.lease)).filter(|_| !self.has_left())
     }
 
-    /// Memory of chunks in flight, in bytes. The WAL counts the batches that they are made of.
+    /// Memory of chunks in flight, in bytes. The WAL counts their batches.
     pub fn memory_bytes(&self) -> usize {
         let chunks: usize = self.window.iter().map(|append| append.chunk.len()).sum();
         chunks + self.starts.capacity() * size_of::<(SegmentNumber, Position)>()
@@ -297,26 +286,25 @@ impl Leader {
         let ReserveState { wanted, step, .. } = &mut self.reserve;
         let may_ask = step.is_due(now) && !self.has_left && (*wanted == Reserve::Free || !wal.is_stopping());
         may_ask.then(|| {
-            step.repeat();
+            step.send();
             Request::Reserve(*wanted)
         })
     }
 
-    /// An append has found no space.
+    /// Frees the reserved space, because an append has found none.
     fn free_reserve(&mut self, wal: &mut Wal, now: Time) {
         if !self.reserve.is_free {
-            let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
-            self.reserve = ReserveState { wanted: Reserve::Free, step, is_free: true };
+            self.reserve = ReserveState { wanted: Reserve::Free, step: Step::at(now), is_free: true };
             wal.refuse_puts(true);
         }
     }
 
     fn reserved(&mut self, wanted: Reserve, result: Result<(), Failure>, wal: &mut Wal, now: Time) {
         if wanted != self.reserve.wanted {
-            // The one that is wanted now is sent later.
+            // The request that is wanted now is sent later.
             return;
         }
-        let again = Step::Waiting { until: now + KEEP_AGAIN_AFTER, repeat_after: REPEAT_AFTER };
+        let again = Step::at(now + KEEP_AGAIN_AFTER);
         self.reserve = match (wanted, result) {
             (Reserve::Keep, Ok(())) => {
                 wal.refuse_puts(false);
@@ -336,21 +324,21 @@ impl Leader {
 
     fn repeated(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
         let append = self.window.iter_mut().find(|append| append.step.is_due(now))?;
-        append.step.repeat();
+        append.step.send();
         (append.sent_at, append.round) = (now, wal.rounds_mut().begin());
         self.sent_at = now;
         let (position, chunk) = (append.position, append.chunk.clone());
         Some(Request::Append { term: self.term, position, chunk, is_repeated: true })
     }
 
-    /// Whether it takes operations of the WAL. After the farewell nothing may follow in this epoch, such as what clients that
-    /// leave now change.
+    /// Whether the leader takes operations of the WAL. Nothing may follow the farewell in this epoch, not even changes by clients that
+    /// disconnect.
     pub const fn polls(&self) -> bool {
         // mutant replica-record-after-the-farewell: !self.has_left => true
         self.splitting.is_none() && !self.has_left
     }
 
-    /// Takes operations of the WAL, up to the next batch. It does so with a full window too: space may have to be freed first.
+    /// Takes operations of the WAL, up to the next batch. A full window does not prevent this: the WAL may have to free space first.
     fn poll(&mut self, wal: &mut Wal, now: Time) {
         while self.splitting.is_none()
             && let Some(operation) = wal.next_operation(now)
@@ -387,7 +375,7 @@ impl Leader {
             parts: split.parts(),
             ..self.header(Kind::Data)
         };
-        let is_last = split.is_last();
+        let is_last = split.part + 1 == split.parts();
         let request = self.append(&header, &split.batch.bytes()[begin..end], is_last, wal, now);
         if is_last {
             self.batches.push_back(split.batch);
@@ -398,9 +386,7 @@ impl Leader {
     }
 
     const fn header(&self, kind: Kind) -> ChunkHeader {
-        let Self { term: Term { epoch, .. }, log_id, next, .. } = *self;
-        let (lsn, segment) = (Lsn(0), SegmentNumber(0));
-        ChunkHeader { kind, epoch, log_id, position: next, lsn, segment, part: 0, parts: 0 }
+        ChunkHeader::alone(kind, self.term.epoch, self.log_id, self.next)
     }
 
     fn append(
@@ -427,7 +413,7 @@ impl Leader {
         Request::Append { term: self.term, position, chunk, is_repeated: false }
     }
 
-    /// The database needs no preparation for a segment, and a segment that is not needed is trimmed.
+    /// Trims a segment that is not needed. The database needs no preparation for a new one.
     fn arrange(&mut self, arrangement: Arrangement, wal: &mut Wal, now: Time) {
         let from = match arrangement {
             Arrangement::Create { .. } | Arrangement::MarkEnd(_) => None,
@@ -437,8 +423,7 @@ impl Leader {
         // mutant replica-trim-of-a-segment-too-many: self.starts.get(1) => self.starts.get(2).or(self.starts.get(1))
         match self.starts.get(1) {
             Some(&(_, before)) if is_oldest => {
-                let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
-                self.trim = Some(Trim { arrangement, before, step });
+                self.trim = Some(Trim { arrangement, before, step: Step::at(now) });
             }
             _ => wal.complete(DiskOutcome::Arranged(arrangement, Ok(())), now),
         }
@@ -446,7 +431,7 @@ impl Leader {
 
     fn next_trim(&mut self, now: Time) -> Option<Request> {
         let trim = self.trim.as_mut().filter(|trim| trim.step.is_due(now))?;
-        trim.step.repeat();
+        trim.step.send();
         Some(Request::Trim { term: self.term, before: trim.before })
     }
 
@@ -463,17 +448,14 @@ impl Leader {
         if !is_due {
             return None;
         }
-        self.renewal = match self.renewal {
-            Step::Waiting { repeat_after, .. } => Step::InFlight { repeat_after },
-            _ => Step::SENT,
-        };
+        self.renewal.send();
         (self.sent_at, self.renewal_sent_at) = (now, now);
         self.renewal_round = wal.rounds_mut().begin();
         Some(Request::Renew(self.term))
     }
 
-    /// Unless a reply waits for it, the epoch is renewed when nothing was sent for a quarter of the lease; and once in a lease, because
-    /// only the reply to this tells what operators ask for.
+    /// When to renew although no reply waits for it: after a quarter of the lease without a request, and at least once in a lease, because
+    /// only renewals tell what operators ask for.
     fn renewal_due(&self) -> Time {
         let since_any = self.sent_at + Span::from_nanos(self.lease.as_nanos() / 4);
         since_any.min(self.renewal_sent_at + self.lease)
@@ -525,7 +507,7 @@ impl Leader {
                 }
             }
             DatabaseReply::Reserved { wanted, result } => self.reserved(wanted, result, wal, now),
-            // What it asked for as a standby.
+            // Replies to requests of the standby that has become this leader.
             DatabaseReply::Read(_) | DatabaseReply::Watched { .. } | DatabaseReply::Claimed(_) => {}
         }
         Ok(())
@@ -570,7 +552,7 @@ impl Leader {
         self.stop_progress_at = self.stop_progress_at.map(|_| now);
     }
 
-    /// An acknowledged request proves that the epoch had not ended when it was sent.
+    /// Prolongs the lease by a request that was acknowledged: when it was sent, the epoch had not ended.
     fn prolong(&mut self, sent_at: Time) {
         self.lease_end = self.lease_end.max(sent_at + self.lease);
     }
@@ -589,6 +571,6 @@ impl Leader {
     pub fn end(&mut self) {
         self.window.clear();
         self.batches.clear();
-        mem::take(&mut self.splitting);
+        self.splitting = None;
     }
 }

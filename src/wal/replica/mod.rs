@@ -9,7 +9,7 @@ mod leader;
 mod request;
 mod standby;
 
-pub use self::chunk::{ChunkFault, ChunkHeader, Kind, PAYLOAD_BYTES_MAX, identity};
+pub use self::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX, identity};
 pub use self::follower::{Damage, Fault, Follower, SegmentStarts, Witness};
 #[cfg(feature = "replicate")]
 pub use self::fresh::FreshLog;

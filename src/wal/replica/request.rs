@@ -7,8 +7,7 @@ use bytes::Bytes;
 
 use crate::time::Span;
 
-/// Appends that may be in flight at the same time. So no more than this number of positions, from the first one that is not
-/// acknowledged on, may be in the database.
+/// The maximum number of appends in flight. All chunks that are not acknowledged lie within this many positions.
 pub const APPENDS_MAX: usize = 4;
 
 /// The number of a leader's term. Each take-over adds one; 0 means that there has been no leader.
@@ -58,24 +57,24 @@ impl fmt::Display for Position {
     }
 }
 
-/// A server as the others see it.
+/// A server as other servers see it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Member {
-    /// Where it accepts connections that a standby forwards, `HOST:PORT`; empty if it does not.
+    /// The `HOST:PORT` at which the server accepts connections from standbys; empty if it accepts none.
     pub address: Box<str>,
-    /// The URL of its console and of its API; empty if it has not been given.
+    /// The URL of the console and the API; empty if none is configured.
     pub http: Box<str>,
-    /// A random number of the process, which distinguishes it from every other one, with the number of the claim added. A restart takes
-    /// another one, also in place: what the leader before it has sent may arrive later.
+    /// A random number of the process plus the number of the claim, so no two claims have the same token. A restart in place draws a new
+    /// number too: requests of the earlier program may still arrive.
     pub token: u64,
-    /// What a standby must show to the leader when it forwards a connection.
+    /// The secret that a standby shows to this leader when it forwards a connection.
     pub secret: u64,
-    /// How long it may answer as the leader after the last change of the log that it has made, in whole milliseconds.
+    /// The time in which the leader may answer after its last change of the log, in whole milliseconds.
     pub lease: Span,
 }
 
 impl Member {
-    /// The URL of its console and of its API, if that is known. Anything else in the database is no link.
+    /// The URL of the console and the API, if the database has one. Any other text there is no link.
     pub fn http_url(&self) -> Option<&str> {
         let is_http = self.http.starts_with("http://") || self.http.starts_with("https://");
         is_http.then_some(&*self.http)
@@ -103,10 +102,10 @@ pub enum Request {
         position: Position,
         /// The chunk.
         chunk: Bytes,
-        /// An earlier request with the same bytes may have inserted it. Then the reply must wait until that row is replicated.
+        /// An earlier request may have inserted the same chunk. Then the reply must wait until that row is replicated.
         is_repeated: bool,
     },
-    /// Write to the row of the epoch, if the term has not ended, so that others see that its leader is there.
+    /// Write to the row of the epoch, if the term has not ended. This shows standbys that the leader is alive.
     Renew(Term),
     /// Read the chunks from a position on, and the row of the epoch, at one point in time. A page has at least
     /// [`APPENDS_MAX`] + 1 chunks, if there are as many. Chunks before the first position that is not trimmed do not count.
@@ -114,8 +113,8 @@ pub enum Request {
         /// The first position.
         from: Position,
     },
-    /// Wait until no session holds the lock of the epoch, on a database whose log has this leader. Another watch replaces one that is
-    /// in flight, which gets no reply.
+    /// Wait until no session holds the lock of the epoch, on a database whose log has this leader. A new watch replaces one in flight,
+    /// which then gets no reply.
     Watch(Term),
     /// End an epoch and begin the next one.
     Claim(Claim),
@@ -130,29 +129,29 @@ pub enum Request {
     Reserve(Reserve),
 }
 
-/// What the space is used for that the database has in reserve, so that deletions can be appended when its disk is full.
+/// The use of the reserved space, which lets a leader append deletions when the disk of the database is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserve {
-    /// Keep it, or take it again. This fails with [`Failure::Full`] if there is not as much free space.
+    /// Keep the space, or reserve it again. Fails with [`Failure::Full`] if the disk has too little.
     Keep,
-    /// Free it, for appends.
+    /// Free the space for appends.
     Free,
 }
 
-/// A take-over. It is refused if the epoch has ended or was renewed, if there is a chunk at the position, or if the chunks before it are not
-/// those of `tail`: a fail-over of the database may have undone what was read. All of it is one transaction.
+/// A take-over, in one transaction. The database refuses it if the epoch has ended or was renewed, if a chunk is at the position, or if
+/// the chunks before the position are not those of `tail`: a fail-over may have undone what was read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Claim {
     /// The epoch to end.
     pub seen: Epoch,
-    /// The [beat](Page::beat) that was read. If it is another one, the leader was there since, and the claim is refused.
+    /// The [beat](Page::beat) of the last read. A leader that was alive after the read has changed it, and the claim is refused.
     pub beat: u64,
-    /// How many chunks were read behind the position, across a gap. If their number has changed, the leader was there since, and the claim is
-    /// refused too.
+    /// The number of chunks after the position, behind a gap, in the last read. If it has changed, the leader was alive after the read, and
+    /// the claim is refused too.
     pub behind: usize,
     /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted.
     pub position: Position,
-    /// The identities of the chunks directly before the position, which end with the one at the position before it.
+    /// The identities of the chunks directly before the position, in their order.
     pub tail: Vec<u32>,
     /// The chunk of the new epoch.
     pub chunk: Bytes,
@@ -163,7 +162,7 @@ pub struct Claim {
 /// What an acknowledged renewal tells.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Renewal {
-    /// How many times in this epoch an operator has asked that the leader writes everything again.
+    /// The number of requests of operators in this epoch to write the whole log again.
     pub rewrites: u64,
     /// Settings of the database that endanger the queue.
     pub hazards: Hazards,
@@ -215,14 +214,13 @@ pub enum DatabaseReply {
 /// Why a request was not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// The epoch has ended, or, for a claim, another one than the one that was seen is current.
+    /// The epoch has ended. For a claim: the epoch or its beat is not the one that was read.
     Fenced,
-    /// A chunk is at the position: for an append one with other bytes. For a claim, also that the chunks before the position or
-    /// the beat are others.
+    /// For an append: another chunk is at the position. For a claim: the log has other chunks than those that were read.
     Taken,
     /// The database has no space left.
     Full,
-    /// It is not known whether the request was carried out, and if it was, whether that is replicated.
+    /// The outcome is unknown: the database may have carried out the request or not, and may have replicated it or not.
     Unknown,
 }
 
@@ -233,8 +231,8 @@ pub struct Page {
     pub epoch: Epoch,
     /// The leader of the epoch.
     pub leader: Member,
-    /// Changes with each [`Request::Renew`], with each claim, and with each append that finds its own chunk: its acknowledgement
-    /// prolongs the lease, so standbys must see it.
+    /// Changes with each [`Request::Renew`], each claim, and each append that finds its own chunk: standbys must see everything that
+    /// prolongs a lease.
     pub beat: u64,
     /// The first position that is not trimmed.
     pub begin: Position,
@@ -247,7 +245,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Whether there are no chunks behind these.
+    /// Whether the log has no chunks after these.
     pub fn is_end(&self) -> bool {
         self.chunks.last().is_none_or(|&(last, _)| last >= self.end)
     }

@@ -13,13 +13,13 @@ use crate::wal::{Recovered, Wal, WalConfig};
 /// How long a standby that has read everything waits before it reads again.
 const READ_EVERY: Span = Span::from_millis(20);
 
-/// How long it waits after a read that has failed.
+/// The pause after a read that has failed.
 const READ_AGAIN_AFTER: Span = Span::from_millis(100);
 
-/// How long it waits before it reads a log again that cannot be followed.
+/// The pause before a log that cannot be followed is read again.
 const REPAIRED_AFTER: Span = Span::from_millis(5000);
 
-/// Claims that are refused for the chunks before them, without news in between, until the log is read again.
+/// The number of claims in a row, without news in between, that are refused because of other chunks, before the log is read again.
 const REFUSALS_MAX: u32 = 3;
 
 /// A server that follows.
@@ -31,25 +31,25 @@ pub struct Standby {
     witness: Option<Witness>,
     /// The last page without its chunks.
     seen: Option<Seen>,
-    /// Who leads, after a page that cannot be followed: clients are forwarded nevertheless.
+    /// The leader in the last page, if that page cannot be followed: clients are forwarded nevertheless.
     unfollowed: Option<(Epoch, Member)>,
-    /// When the first read was sent after a page that showed a change.
+    /// When the first read was sent after the last page that showed a change.
     news_at: Time,
-    /// When a page came that showed a change, if no read was sent since. What the clock showed before it came may be long ago: a
-    /// process can be paused between its look at the clock and at the page.
+    /// When the last page came that showed a change, if no read was sent after it. That time may be too early: a process can be paused
+    /// between its look at the clock and its look at the page.
     fresh_news_at: Option<Time>,
-    /// When the last read was sent that came to the end of the log.
+    /// When the last read was sent that has reached the end of the log.
     end_seen_at: Time,
     read: Read,
-    /// The leader whose lock it waits for.
+    /// The leader whose lock is watched.
     watched: Option<Term>,
     /// When a watch may begin.
     watch_after: Time,
-    /// The process of this leader has ended: nobody holds its lock.
+    /// A leader whose process has ended: no session holds its lock.
     unlocked: Option<Term>,
     claim: Option<ClaimState>,
-    /// Claims that it has begun. Each has a token of its own: after a fail-over of the database, the same process may begin an epoch of
-    /// the same number again, and what others know of the first one says nothing about the second.
+    /// The number of claims so far. Each has its own token, because after a fail-over of the database a process may claim the same epoch
+    /// twice, and other servers must not take the second claim for the first.
     claims: u64,
     /// The epoch of the renewal in flight.
     renewing: Option<Epoch>,
@@ -64,7 +64,7 @@ pub struct Standby {
     own_address_taken_by: Option<Term>,
 }
 
-/// What a server needs to know to take part.
+/// What a server needs to take part in a replicated queue.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct ReplicaConfig {
@@ -82,12 +82,12 @@ struct Seen {
     beat: u64,
     /// The first position that is not trimmed.
     begin: Position,
-    /// Chunks behind a gap. The acknowledgement of such a chunk prolongs the lease too.
+    /// The number of chunks behind a gap. The acknowledgement of such a chunk prolongs the lease too.
     behind: usize,
     /// The last position in the log.
     end: Position,
     log_id: u64,
-    /// Everything that the page's snapshot had was applied.
+    /// The page went to the end of the log, and all of it was applied.
     is_end: bool,
     /// When the read was sent.
     sent_at: Time,
@@ -98,7 +98,7 @@ impl Seen {
         Term { epoch: self.epoch, token: self.leader.token }
     }
 
-    /// When the leader counts as gone, if nothing changes after `news_at`: after 1.25 of its leases, whatever that of this server.
+    /// When the leader counts as gone, if nothing changes after `news_at`: 1.25 leases later. The lease is that of the leader.
     fn silent_at(&self, news_at: Time) -> Time {
         news_at + Span::from_nanos(self.leader.lease.as_nanos() / 4 * 5)
     }
@@ -121,9 +121,9 @@ struct ClaimState {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClaimStep {
     InFlight,
-    /// It is not known whether the claim was carried out. A read will show it.
+    /// The outcome is unknown. A read will show whether the claim was carried out.
     Unknown,
-    /// It was carried out. An acknowledged renewal will show that it is replicated.
+    /// The claim was carried out. An acknowledged renewal will prove that it is replicated.
     Unproven {
         is_sent: bool,
         again_at: Time,
@@ -131,14 +131,14 @@ enum ClaimStep {
     Won,
 }
 
-/// What follows from a reply.
+/// The effect of a reply on a standby.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// It goes on to follow.
+    /// The server goes on to follow.
     Following,
-    /// It leads: call [`Standby::lead`].
+    /// The server leads: call [`Standby::lead`].
     Leads,
-    /// It reads the log from its beginning: the caller empties the queue.
+    /// The log is read again from its beginning: the caller empties the queue.
     Restarted,
 }
 
@@ -169,7 +169,7 @@ impl Standby {
         }
     }
 
-    /// The leader of the current epoch, if there is one and it is another server.
+    /// The leader of the current epoch, if another server leads.
     pub fn leader(&self) -> Option<&Member> {
         let (epoch, leader) = self.known()?;
         (epoch > Epoch::default() && !self.is_own(leader.token)).then_some(leader)
@@ -180,19 +180,19 @@ impl Standby {
         token.wrapping_sub(self.config.me.token) < self.claims
     }
 
-    /// Whether the leader has the address of this server: it is an earlier run of it, or another server by mistake. Clients
-    /// cannot be forwarded to it.
+    /// Whether the leader has the address of this server, so that clients cannot be forwarded there: the leader is an earlier run of this
+    /// server, or another server by mistake.
     pub fn leader_has_own_address(&self) -> bool {
         let own = &self.config.me.address;
         !own.is_empty() && self.leader().is_some_and(|leader| leader.address == *own)
     }
 
-    /// Whether that leader goes on, and so is another server.
+    /// Whether the leader has the address of this server and is alive, so it is another server.
     pub fn is_own_address_taken(&self) -> bool {
         self.leader_has_own_address() && self.own_address_taken_by == self.term()
     }
 
-    /// What the last page has shown, whether or not it can be followed.
+    /// The epoch and the leader of the last page, even if it cannot be followed.
     fn known(&self) -> Option<(Epoch, &Member)> {
         let seen = self.seen.as_ref().map(|seen| (seen.epoch, &seen.leader));
         seen.or_else(|| self.unfollowed.as_ref().map(|(epoch, leader)| (*epoch, leader)))
@@ -208,7 +208,7 @@ impl Standby {
         self.known().map_or(Epoch::default(), |(epoch, _)| epoch)
     }
 
-    /// How long ago it has last seen the end of the log.
+    /// The time since the end of the log was last seen.
     pub const fn lag(&self, now: Time) -> Span {
         now.since(self.end_seen_at)
     }
@@ -219,12 +219,12 @@ impl Standby {
         self.seen.as_ref().map_or(0, |seen| seen.end.0.saturating_sub(applied.0))
     }
 
-    /// Memory of what was read and is not in the queue, in bytes.
+    /// Memory of chunks that are not applied to the queue yet, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.follower.as_ref().map_or(0, Follower::memory_bytes)
     }
 
-    /// Why the log cannot be followed, if it cannot.
+    /// The damage for which the log cannot be followed.
     pub const fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
@@ -247,7 +247,7 @@ impl Standby {
         Some(Request::Watch(term))
     }
 
-    /// When to read next. While a claim is in flight nothing is applied: it says where the log continues.
+    /// When to read next. While a claim is in flight nothing is read, because the claim fixes where the log continues.
     fn read_due(&self) -> Option<Time> {
         match self.read {
             Read::Wanted(at) if !self.is_claiming() => Some(at),
@@ -259,7 +259,7 @@ impl Standby {
         self.claim.as_ref().is_some_and(|claim| claim.step == ClaimStep::InFlight)
     }
 
-    /// The leader whose lock should be waited for, unless it is.
+    /// The leader whose lock should be watched, unless it is watched or free.
     fn term_to_watch(&self) -> Option<Term> {
         let term = self.seen.as_ref().map(Seen::term).filter(|term| term.epoch > Epoch::default())?;
         let is_watched = self.watched == Some(term) || self.unlocked == Some(term);
@@ -268,16 +268,13 @@ impl Standby {
 
     fn next_claim(&mut self, now: Time) -> Option<Request> {
         if let Some(claim) = &mut self.claim {
-            if let ClaimStep::Unproven { is_sent: false, again_at } = claim.step
-                && again_at <= now
-                && self.renewing.is_none()
-            {
+            let ClaimStep::Unproven { is_sent: false, again_at } = claim.step else { return None };
+            return (again_at <= now && self.renewing.is_none()).then(|| {
                 self.renewing = Some(claim.term.epoch);
                 claim.step = ClaimStep::Unproven { is_sent: true, again_at };
                 claim.sent_at = now;
-                return Some(Request::Renew(claim.term));
-            }
-            return None;
+                Request::Renew(claim.term)
+            });
         }
         if !self.may_claim(now) {
             return None;
@@ -285,20 +282,14 @@ impl Standby {
         let (seen, follower) = (self.seen.as_ref()?, self.follower.as_ref()?);
         let (epoch, position) = (seen.epoch.next(), follower.next());
         let chunk = ChunkHeader {
-            kind: Kind::Epoch,
-            epoch,
-            log_id: seen.log_id,
-            position,
             lsn: follower.end(),
-            segment: SegmentNumber(0),
-            part: 0,
-            parts: 0,
+            ..ChunkHeader::alone(Kind::Epoch, epoch, seen.log_id, position)
         };
         // Trimmed chunks cannot be compared.
-        let mut tail = follower.tail();
         let untrimmed = position.0.saturating_sub(seen.begin.0) as usize;
-        // mutant replica-claim-on-what-was-undone: adds tail.clear();
-        tail.drain(..tail.len().saturating_sub(untrimmed));
+        let trimmed = follower.tail.len().saturating_sub(untrimmed);
+        // mutant replica-claim-on-what-was-undone: trimmed => usize::MAX
+        let tail = follower.tail.iter().copied().skip(trimmed).collect();
         let mut leader = self.config.me.clone();
         // mutant replica-token-of-an-earlier-claim: removed
         leader.token = leader.token.wrapping_add(self.claims);
@@ -312,7 +303,7 @@ impl Standby {
         Some(Request::Claim(claim))
     }
 
-    /// Whether the leader is gone, and a read that began after that has come to the end of the log.
+    /// Whether the leader is gone, and a later read has reached the end of the log.
     fn may_claim(&self, now: Time) -> bool {
         let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
         // mutant replica-claim-before-the-end: !seen.is_end => false
@@ -327,7 +318,7 @@ impl Standby {
         is_new || is_unlocked || follower.has_left() || is_silent
     }
 
-    /// Whether the leader that it follows counts as gone: its process has ended, it has left, or it was silent for 1.25 leases.
+    /// Whether the leader counts as gone: its process has ended, it has left, or it was silent for 1.25 leases.
     pub fn is_leader_gone(&self, now: Time) -> bool {
         let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
         self.unlocked == Some(seen.term()) || follower.has_left() || now >= seen.silent_at(self.news_at)
@@ -353,7 +344,7 @@ impl Standby {
             DatabaseReply::Watched { term, result } => self.was_watched(term, result, now),
             DatabaseReply::Claimed(result) => return self.was_claimed(result, now),
             DatabaseReply::Renewed(result) => return self.was_renewed(result, now),
-            // What it asked for as a leader.
+            // Replies to requests of a leader.
             DatabaseReply::Appended { .. } | DatabaseReply::Trimmed(_) | DatabaseReply::Reserved { .. } => {}
         }
         Progress::Following
@@ -369,18 +360,18 @@ impl Standby {
         if self.is_claiming() {
             return Progress::Following;
         }
+        let is_end = page.is_end();
         let follower = self.follower.get_or_insert_with(|| Follower::new(&page, self.witness));
         let applied = follower.apply(&page, engine);
         self.witness = follower.witness();
+        let applied = match applied {
+            Ok(_) if is_end && !follower.is_complete() => Err(Damage::Missing(page.begin.previous()).into()),
+            applied => applied,
+        };
         let has_chunks = match applied {
             Ok(has_chunks) => has_chunks,
             Err(fault) => return self.failed(fault, Some((page.epoch, page.leader)), now),
         };
-        if page.is_end() && !follower.is_complete() {
-            let missing = Fault::Damaged(Damage::Missing(page.begin.previous()));
-            return self.failed(missing, Some((page.epoch, page.leader)), now);
-        }
-        let is_end = page.is_end();
         if is_end {
             self.end_seen_at = sent_at;
             self.damage = None;
@@ -402,8 +393,8 @@ impl Standby {
         Progress::Following
     }
 
-    /// Notes whether a leader with the address of this server goes on. What an earlier run has sent may come into the log after
-    /// its end, so only a change between two reads counts that began a lease or more after the leader was seen.
+    /// Notes whether a leader with the address of this server is alive. Requests of an earlier run may reach the database after its end, so
+    /// a change counts only between two reads that began a lease or more after the leader was first seen.
     fn note_own_address(&mut self, epoch: Epoch, leader: &Member, state: (u64, Position), now: Time) {
         let me = &self.config.me;
         if leader.address != me.address || self.is_own(leader.token) {
@@ -418,11 +409,11 @@ impl Standby {
         }
     }
 
-    /// A read shows whether a claim was carried out whose outcome is unknown.
+    /// Decides, after a read, whether a claim of unknown outcome was carried out.
     fn resolve_claim(&mut self, now: Time) {
         let (Some(seen), Some(follower)) = (&self.seen, &self.follower) else { return };
         if let Some(claim) = self.claim.as_ref().filter(|claim| claim.step == ClaimStep::Unknown) {
-            // It may still be carried out later. Then one that is begun after it is refused.
+            // The claim may still be carried out later. Then a claim that is begun after it is refused.
             // mutant replica-claim-never-begun-again: seen.sent_at >= claim.sent_at + self.config.me.lease => false
             let is_over =
                 seen.epoch >= claim.term.epoch || seen.sent_at >= claim.sent_at + self.config.me.lease;
@@ -448,7 +439,7 @@ impl Standby {
             }
             Fault::OutOfMemory => now + REPAIRED_AFTER,
         };
-        // The claim may still succeed. Then the others see a leader that is silent, and take over.
+        // The claim may still succeed. Then other servers see a silent leader, and take over.
         (self.follower, self.seen, self.claim) = (None, None, None);
         self.unfollowed = leader;
         self.read = Read::Wanted(again_at);
@@ -466,15 +457,13 @@ impl Standby {
             Ok(()) => {
                 // mutant replica-lock-of-another-leader: Some(term) => self.seen.as_ref().map(Seen::term)
                 self.unlocked = Some(term);
-                // What the leader has appended last is read before the claim.
+                // The last appends of the leader are read before the claim.
                 if let Some(seen) = &mut self.seen {
                     seen.is_end = false;
                 }
-                if let Read::Wanted(at) = &mut self.read {
-                    *at = now;
-                }
+                self.read_at(now);
             }
-            // The database may have ended the sessions of all. Its leader takes the lock again before this.
+            // The database may have ended all sessions. The leader takes its lock again in this time.
             Err(_) => self.watch_after = now + Span::from_nanos(self.config.me.lease.as_nanos() / 2),
         }
     }
@@ -512,11 +501,15 @@ impl Standby {
         if let Some(seen) = &mut self.seen {
             seen.is_end = false;
         }
-        self.read = match self.read {
-            Read::Wanted(_) => Read::Wanted(now),
-            in_flight => in_flight,
-        };
+        self.read_at(now);
         Progress::Following
+    }
+
+    /// Reads at this time, unless a read is in flight.
+    const fn read_at(&mut self, at: Time) {
+        if let Read::Wanted(_) = self.read {
+            self.read = Read::Wanted(at);
+        }
     }
 
     fn was_renewed(&mut self, result: Result<Renewal, Failure>, now: Time) -> Progress {
@@ -542,7 +535,7 @@ impl Standby {
         Progress::Following
     }
 
-    /// Whether an epoch has begun after the one that is claimed. Replies may come in any order.
+    /// Whether another epoch has begun after the claimed one. Replies may come in any order.
     fn is_overtaken(&self) -> bool {
         let Some(claim) = &self.claim else { return false };
         let seen = self.seen.as_ref().map_or(Epoch::default(), |seen| seen.epoch);
@@ -553,7 +546,7 @@ impl Standby {
     /// Shows the jobs and leads.
     ///
     /// # Panics
-    /// If it does not lead: see [`Progress::Leads`].
+    /// If the server does not lead: see [`Progress::Leads`].
     pub fn lead(self, engine: &mut Engine, now: Time) -> (Leader, Wal) {
         let Self { config, follower, claim, seen, .. } = self;
         let claim = claim.filter(|claim| claim.step == ClaimStep::Won).expect("it has claimed the epoch");
@@ -566,7 +559,7 @@ impl Standby {
 }
 
 fn continue_wal(mut config: WalConfig, recovered: Recovered, engine: &Engine) -> Wal {
-    // The server that has logged the largest job may have had larger segments.
+    // An earlier leader may have had larger segments, with larger jobs.
     let needed = (HEADER_BYTES + recovered.largest).next_multiple_of(BLOCK_BYTES as u64);
     config.segment_bytes = config.segment_bytes.max(needed);
     let next = recovered.newest_segment().map_or(SegmentNumber(1), SegmentNumber::next);

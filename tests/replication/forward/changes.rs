@@ -67,7 +67,7 @@ fn the_end_of_the_thread_closes_all() {
     let (mut client, mut end) = standby.forwarded_to(&leader);
     standby.forwarder.lead_to(None);
     let mut waiting = standby.client();
-    standby.forwarder.end();
+    drop(standby.forwarder);
     for stream in [&mut client, &mut waiting] {
         assert_eq!(rest(stream), b"");
     }

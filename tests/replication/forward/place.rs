@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::descriptors;
-use beanring::io::forward::{ForwardCounts, Forwarder, Settings, Target};
+use beanring::io::forward::{Forwarder, Settings, Target};
+use beanring::server::ForwardCounts;
 use beanring::time::Span;
 use beanring::transport::forwarded::{Inbound, admit};
 use beanring::values::link_secret::LinkSecret;

@@ -1,14 +1,13 @@
 //! What a start checks, and the tables.
 
 use beanring::io::replica::{CheckError, Commits, Created, Settings, check, init, status};
-use beanring::time::Span;
-use beanring::wal::replica::{Epoch, Position, Request};
+use beanring::wal::replica::Request;
 use beanring_testkit::certificates::Certificates;
-use beanring_testkit::postgres::{Cluster, End, Postgres};
+use beanring_testkit::postgres::{End, Postgres};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::unused_address::ReservedPort;
 
-use super::store::{Store, led, term};
+use super::store::{Store, term};
 use crate::site::{empty, own_site, parse, sessions, settings, site};
 
 fn as_user(server: &Postgres, user: &str) -> Settings {
@@ -23,37 +22,19 @@ fn refusal(settings: &Settings, trusts_storage: bool, text: &str) -> CheckError 
     error
 }
 
-fn log(site: &Cluster, number: &str) -> Settings {
-    let number = number.parse().expect("it is valid");
-    Settings::parse(&site.url(), number).expect("it is valid")
-}
-
 #[test]
-fn tables_are_made_once_and_logs_in_them() {
+fn tables_are_made_once_and_the_log_in_them() {
     let Some(site) = empty("init") else { return };
     let own = settings(&site.primary);
     assert!(matches!(refusal(&own, false, "beanring replicate init"), CheckError::NoTables(_)));
     assert_eq!(init(&own).expect("it can"), Created::Tables);
     assert_eq!(init(&own).expect("it can"), Created::Nothing);
     check(&own, false).expect("all is there");
-    let second = log(&site, "2");
-    assert!(matches!(refusal(&second, false, "the tables have no log 2"), CheckError::NoLog(..)));
-    assert_eq!(init(&second).expect("it can"), Created::Log);
-    check(&second, false).expect("all is there");
+    site.primary.sql("update beanring_epoch set log = 2");
+    assert!(matches!(refusal(&own, false, "the tables have no log 1"), CheckError::NoLog(_)));
+    assert_eq!(init(&own).expect("it can"), Created::Log);
+    check(&own, false).expect("all is there");
     assert_eq!(site.primary.sql("select count(distinct log_id) from beanring_epoch"), "2");
-}
-
-#[test]
-fn logs_of_one_database_are_apart() {
-    let Some((site, mut one)) = led("two logs") else { return };
-    init(&log(&site, "2")).expect("it can");
-    let mut two = Store::open(log(&site, "2"));
-    assert_eq!(two.read(1).epoch, Epoch(0));
-    assert_eq!(two.claim(0, 1, 7), Ok(()));
-    assert_eq!(one.append(1, 2, "of one"), Ok(()));
-    assert_eq!(two.append(1, 2, "of two"), Ok(()));
-    assert_eq!(two.trim(1, 3), Ok(()));
-    assert_eq!(one.read(1).chunks.len(), 2);
 }
 
 #[test]
@@ -210,19 +191,22 @@ fn status_shows_leader_standbys_and_size() {
     let Some(site) = site("status") else { return };
     let own = settings(&site.primary);
     let before = status(&own).expect("it is there");
-    assert_eq!((before.epoch, before.is_held, before.chunks), (Epoch(0), false, 0));
-    assert_eq!((before.begin, before.end, before.since_s), (Position(1), Position(0), None));
+    assert_eq!((before.epoch, before.leader_connected, before.chunks), (0, false, 0));
+    assert_eq!((before.begin, before.end, before.epoch_seconds), (1, 0, None));
+    assert_eq!((before.leader, before.lease_seconds), (None, None));
     let (mut leader, mut watcher) = (Store::new(&site.primary), Store::new(&site.primary));
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
     assert_eq!(leader.append(1, 2, &"x".repeat(100_000)), Ok(()));
     watcher.begin(Request::Watch(term(1)));
     site.primary.wait_for(&sessions("application_name = 'beanring watch'"), "1");
+    site.primary.sql("update beanring_epoch set lease_ms = 8000");
     let status = status(&own).expect("it is there");
-    assert_eq!((status.epoch, &*status.address, status.is_held), (Epoch(1), "host-7:1", true));
-    assert_eq!((status.lease, status.commits), (Span::from_millis(7), Commits::Replicated));
-    assert_eq!((status.begin, status.end, status.chunks), (Position(1), Position(2), 2));
-    assert_eq!(status.holder.as_deref(), Some("127.0.0.1"));
-    assert!(status.since_s.is_some_and(|seconds| seconds < 60.0) && status.table_bytes > 100_000);
+    assert_eq!((status.epoch, status.leader_connected), (1, true));
+    assert_eq!(status.leader.as_deref(), Some("host-7:1"));
+    assert_eq!((status.lease_seconds, status.commits), (Some(8), Commits::Replicated));
+    assert_eq!((status.begin, status.end, status.chunks), (1, 2, 2));
+    assert_eq!(status.leader_host.as_deref(), Some("127.0.0.1"));
+    assert!(status.epoch_seconds.is_some_and(|seconds| seconds < 60.0) && status.table_bytes > 100_000);
     assert_eq!(status.standbys.len(), 2);
-    assert_eq!(status.watchers.len(), 1);
+    assert_eq!(status.watching.len(), 1);
 }

@@ -4,7 +4,7 @@ mod token;
 mod watch;
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -19,12 +19,13 @@ use tracing::{debug, warn};
 
 use self::token::{EVERYTHING, Key, Token};
 use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
-use super::hop::{HOP_BYTES, Hop};
-use super::leader::{Leader, Watch, begin_connect, is_connected, is_shortage, look_up};
-use super::{ForwardCounts, Settings, Target};
+use super::hop::{self, HOP_BYTES, Hop};
+use super::leader::{Leader, Watch, is_shortage, look_up};
+use super::{Settings, Target};
 use crate::io::clock::Clock;
 use crate::io::lost_peers::{LostPeers, reset};
 use crate::io::socket::text_of;
+use crate::server::ForwardCounts;
 use crate::time::{Span, Time};
 use crate::transport::forwarded::{Inbound, header};
 use crate::values::budget::Cost;
@@ -34,9 +35,6 @@ const EVENTS_MAX: usize = 256;
 
 /// How long a client may take to end its side after the leader has ended its own.
 const LINGER: Span = Span::from_secs(5);
-
-/// How long the handshake with a leader may take. Its event loop is busy after a take-over.
-const GREETING_TIME: Span = Span::from_secs(5);
 
 /// The shortest time between warnings that the leader is out of reach.
 const WARNING_INTERVAL: Span = Span::from_secs(10);
@@ -49,15 +47,6 @@ pub enum Order {
     /// The addresses of a name.
     Found(String, Vec<SocketAddr>),
     End,
-}
-
-/// Times at which connections end unless they get on, in the order of these times, since each kind has one span.
-#[derive(Default)]
-struct Deadlines {
-    waits: VecDeque<(Time, Key)>,
-    connects: VecDeque<(Time, Key)>,
-    greetings: VecDeque<(Time, Key)>,
-    lingers: VecDeque<(Time, Key)>,
 }
 
 pub struct Worker {
@@ -79,7 +68,8 @@ pub struct Worker {
     waiting: VecDeque<Key>,
     waiting_count: usize,
     connecting: usize,
-    deadlines: Deadlines,
+    /// Times at which connections may have taken too long.
+    deadlines: BTreeSet<(Time, Key)>,
     lost_clients: Option<LostPeers>,
     /// Connections that may have more input than one turn allows, or that had no turn yet in an iteration that was full.
     again: VecDeque<Key>,
@@ -114,7 +104,7 @@ impl Worker {
             waiting: VecDeque::new(),
             waiting_count: 0,
             connecting: 0,
-            deadlines: Deadlines::default(),
+            deadlines: BTreeSet::new(),
             lost_clients: settings.keepalive.map(LostPeers::new),
             again: VecDeque::new(),
             pipe: Pipe::new(settings.memory_max),
@@ -163,16 +153,14 @@ impl Worker {
         if !self.again.is_empty() || self.may_connect() {
             return EpollTimeout::ZERO;
         }
-        let Deadlines { waits, connects, greetings, lingers } = &self.deadlines;
-        let queues =
-            [waits, connects, greetings, lingers].map(|queue| queue.front().map(|&(until, _)| until));
-        let watch = match self.watch {
+        let deadline = self.deadlines.first().map(|&(until, _)| until);
+        let watch = match &self.watch {
             Watch::Pause(until)
                 if self.leader.as_ref().is_some_and(|leader| !leader.addresses.is_empty()) =>
             {
-                Some(until)
+                Some(*until)
             }
-            Watch::Connecting(_, until) | Watch::Greeting(_, until) => Some(until),
+            Watch::Connecting(hop) => Some(hop.until),
             Watch::Pause(_) | Watch::Open(_) => None,
         };
         // An earlier retry has been made, and connections are under way or wait for a look-up.
@@ -181,7 +169,7 @@ impl Worker {
         let look_up = self.leader.as_ref().filter(|_| self.look_up.is_none()).and_then(Leader::next_look_up);
         let lost_clients = self.lost_clients.as_ref().filter(|_| !self.connections.is_empty());
         let looks = lost_clients.map(LostPeers::deadline);
-        let Some(next) = queues.into_iter().chain([watch, retry, look_up, looks]).flatten().min() else {
+        let Some(next) = [deadline, watch, retry, look_up, looks].into_iter().flatten().min() else {
             return EpollTimeout::NONE;
         };
         // Rounded up, so that it is due then.
@@ -208,10 +196,11 @@ impl Worker {
         // An error and the end of both directions are reported even so.
         let event = Token::Connection(key, Side::Client).event(EpollFlags::EPOLLET);
         let is_watched = self.epoll.add(&client, event).is_ok();
-        entry.insert(Connection::new(client, key.generation, inbound));
+        let until = self.now + self.settings.wait;
+        entry.insert(Connection::new(client, key.generation, inbound, until));
         self.waiting_count += 1;
         self.waiting.push_back(key);
-        self.deadlines.waits.push_back((self.now + self.settings.wait, key));
+        self.deadlines.insert((until, key));
         self.connect_waiting();
         if !is_watched || self.waiting_count > self.settings.waiting_max {
             self.refuse(key);
@@ -242,7 +231,7 @@ impl Worker {
             let key = Key { slot: slot as u32, generation: connection.generation };
             match connection.phase {
                 Phase::Waiting => {}
-                Phase::Connecting { .. } | Phase::Greeting { .. } => self.wait_again(key),
+                Phase::Connecting { .. } => self.wait_again(key),
                 Phase::Open { .. } => {
                     connection.abort();
                     self.close(key);
@@ -297,10 +286,8 @@ impl Worker {
                         connection.note(side, events);
                         self.take_turn_or_wait(key, is_full);
                     }
-                    (Phase::Connecting { .. } | Phase::Greeting { .. }, Side::Leader) => {
-                        self.take_turn_or_wait(key, is_full);
-                    }
-                    (Phase::Waiting | Phase::Connecting { .. } | Phase::Greeting { .. }, Side::Client) => {
+                    (Phase::Connecting { .. }, Side::Leader) => self.take_turn_or_wait(key, is_full),
+                    (Phase::Waiting | Phase::Connecting { .. }, Side::Client) => {
                         if events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
                             self.close(key);
                         }
@@ -326,8 +313,7 @@ impl Worker {
         connection.is_queued = false;
         match connection.phase {
             Phase::Waiting => {}
-            Phase::Connecting { .. } => self.connected(key),
-            Phase::Greeting { .. } => self.greet(key),
+            Phase::Connecting { .. } => self.advance(key),
             Phase::Open { .. } => {
                 let Self { connections, pipe, .. } = self;
                 let next = connections[key.slot as usize].pump_both(pipe);
@@ -352,7 +338,7 @@ impl Worker {
         if connection.leader_has_ended && connection.lingers_until.is_none() {
             let until = self.now + LINGER;
             connection.lingers_until = Some(until);
-            self.deadlines.lingers.push_back((until, key));
+            self.deadlines.insert((until, key));
         }
     }
 
@@ -383,40 +369,34 @@ impl Worker {
             && let Some(address) = leader.address(index)
         {
             let event = Token::Connection(key, Side::Leader).event(EVERYTHING);
-            self.pipe.budget.charge(Cost::ACCEPT);
-            match begin_connect(address).and_then(|hop| self.epoll.add(&hop, event).map(|()| hop)) {
+            // The keys of the handshake are made at once.
+            self.pipe.budget.charge(Cost::ACCEPT.plus(Cost::HANDSHAKE));
+            let begun = Hop::connect(address, &leader.tls, self.now, self.settings.connect)
+                .and_then(|hop| self.epoll.add(hop.socket(), event).map(|()| hop).map_err(hop::failure));
+            match begun {
                 Ok(hop) => {
-                    let until = self.now + self.settings.connect;
-                    self.deadlines.connects.push_back((until, key));
-                    self.connections[key.slot as usize].phase =
-                        Phase::Connecting { hop, until, index, tried };
+                    self.deadlines.insert((hop.until, key));
+                    self.connections[key.slot as usize].phase = Phase::Connecting { hop, index, tried };
                     return;
                 }
-                Err(errno) if is_shortage(errno) => {
-                    self.connecting -= 1;
-                    self.wait_first(key);
+                Err((errno, _)) if is_shortage(errno) => {
+                    self.wait_again(key);
                     return self.note_shortage(errno);
                 }
-                Err(errno) => failure = errno.desc().into(),
+                Err((_, why)) => failure = why,
             }
             (index, tried) = (index + 1, tried + 1);
         }
-        self.connecting -= 1;
-        self.wait_first(key);
+        self.wait_again(key);
         self.note_failure(&failure);
     }
 
-    /// Lets a client wait before all others.
-    fn wait_first(&mut self, key: Key) {
+    /// Ends the attempt to connect for a client, which waits again, before all others.
+    fn wait_again(&mut self, key: Key) {
+        self.connecting -= 1;
         self.connections[key.slot as usize].phase = Phase::Waiting;
         self.waiting.push_front(key);
         self.waiting_count += 1;
-    }
-
-    /// Ends the attempt to connect for a client, which waits again.
-    fn wait_again(&mut self, key: Key) {
-        self.connecting -= 1;
-        self.wait_first(key);
     }
 
     fn note_shortage(&mut self, errno: Errno) {
@@ -437,62 +417,28 @@ impl Worker {
         }
     }
 
-    /// An attempt to connect has an outcome.
-    fn connected(&mut self, key: Key) {
-        let Phase::Connecting { hop, .. } = &self.connections[key.slot as usize].phase else { return };
-        match is_connected(hop) {
-            Ok(true) => self.begin_greeting(key),
-            // The event is one of an earlier attempt.
-            Ok(false) => {}
-            Err(errno) => self.dial_next(key, errno.desc().into()),
-        }
-    }
-
-    /// Begins TLS on a connection that is made.
-    fn begin_greeting(&mut self, key: Key) {
-        let (Some(leader), now) = (&self.leader, self.now) else { return };
+    /// Continues to connect. Nothing of the client is read before the leader has proved its key.
+    fn advance(&mut self, key: Key) {
         let connection = &mut self.connections[key.slot as usize];
-        let Phase::Connecting { hop, index, tried, .. } =
-            std::mem::replace(&mut connection.phase, Phase::Waiting)
-        else {
-            return;
-        };
-        match Hop::new(hop, &leader.tls) {
-            Ok(hop) => {
-                let until = now + GREETING_TIME;
-                connection.phase = Phase::Greeting { hop, until, index, tried };
-                self.deadlines.greetings.push_back((until, key));
-                self.greet(key);
-            }
-            Err(error) => self.dial(key, index + 1, tried + 1, error.to_string().into()),
-        }
-    }
-
-    /// Continues the handshake. Nothing of the client is read before the leader has proved its key.
-    fn greet(&mut self, key: Key) {
-        let Phase::Greeting { hop, .. } = &mut self.connections[key.slot as usize].phase else { return };
+        let Phase::Connecting { hop, index, tried } = &mut connection.phase else { return };
         self.pipe.budget.charge(Cost::HANDSHAKE);
-        match hop.shake_hands() {
+        match hop.advance(self.now) {
             Ok(true) => self.open(key),
-            Ok(false) => {}
-            Err(why) => self.dial_next(key, why),
-        }
-    }
-
-    /// Tries the next address after an attempt that has failed.
-    fn dial_next(&mut self, key: Key, failure: Cow<'static, str>) {
-        let connection = &mut self.connections[key.slot as usize];
-        if let Phase::Connecting { index, tried, .. } | Phase::Greeting { index, tried, .. } =
-            std::mem::replace(&mut connection.phase, Phase::Waiting)
-        {
-            self.dial(key, index + 1, tried + 1, failure);
+            Ok(false) => {
+                self.deadlines.insert((hop.until, key));
+            }
+            Err((_, why)) => {
+                let (index, tried) = (*index + 1, *tried + 1);
+                connection.phase = Phase::Waiting;
+                self.dial(key, index, tried, why);
+            }
         }
     }
 
     /// Begins to pass bytes on.
     fn open(&mut self, key: Key) {
         let connection = &mut self.connections[key.slot as usize];
-        let Phase::Greeting { hop, index, .. } = std::mem::replace(&mut connection.phase, Phase::Waiting)
+        let Phase::Connecting { hop, index, .. } = std::mem::replace(&mut connection.phase, Phase::Waiting)
         else {
             return;
         };
@@ -515,32 +461,21 @@ impl Worker {
 
     /// Ends what has taken too long.
     fn expire(&mut self) {
-        while let Some(key) = due(&mut self.deadlines.waits, self.now) {
-            if self.find(key).is_some_and(|connection| !matches!(connection.phase, Phase::Open { .. })) {
-                self.refuse(key);
-            }
-        }
-        while let Some(key) = due(&mut self.deadlines.connects, self.now) {
-            let now = self.now;
-            let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Connecting { until, .. } if until <= now);
-            if self.find(key).is_some_and(is_late) {
+        let now = self.now;
+        while let Some(&(until, key)) = self.deadlines.first()
+            && until <= now
+        {
+            self.deadlines.pop_first();
+            let Some(connection) = self.find(key) else { continue };
+            match &connection.phase {
+                Phase::Open { .. } if connection.lingers_until.is_some_and(|until| until <= now) => {
+                    self.close(key);
+                }
+                Phase::Open { .. } => {}
+                _ if connection.waits_until <= now => self.refuse(key),
                 // The connection may be made, and this thread late to see it.
-                self.connected(key);
-            }
-            if self.find(key).is_some_and(is_late) {
-                self.dial_next(key, Errno::ETIMEDOUT.desc().into());
-            }
-        }
-        while let Some(key) = due(&mut self.deadlines.greetings, self.now) {
-            let now = self.now;
-            let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Greeting { until, .. } if until <= now);
-            if self.find(key).is_some_and(is_late) {
-                self.dial_next(key, "it does not finish the TLS handshake".into());
-            }
-        }
-        while let Some(key) = due(&mut self.deadlines.lingers, self.now) {
-            if self.find(key).is_some() {
-                self.close(key);
+                Phase::Connecting { hop, .. } if hop.until <= now => self.advance(key),
+                Phase::Connecting { .. } | Phase::Waiting => {}
             }
         }
     }
@@ -555,7 +490,7 @@ impl Worker {
     fn close(&mut self, key: Key) {
         match self.connections[key.slot as usize].phase {
             Phase::Waiting => self.waiting_count -= 1,
-            Phase::Connecting { .. } | Phase::Greeting { .. } => self.connecting -= 1,
+            Phase::Connecting { .. } => self.connecting -= 1,
             Phase::Open { .. } => {}
         }
         self.remove(key);
@@ -603,11 +538,4 @@ impl Worker {
         self.counts.memory.set((self.pipe.memory + hops * HOP_BYTES) as u64);
         self.counts.waiting.set((self.waiting_count + self.connecting) as u64);
     }
-}
-
-/// Takes the next deadline that has passed.
-fn due(queue: &mut VecDeque<(Time, Key)>, now: Time) -> Option<Key> {
-    let &(_, key) = queue.front().filter(|(until, _)| *until <= now)?;
-    queue.pop_front();
-    Some(key)
 }

@@ -12,7 +12,7 @@ pub const EVERYTHING: EpollFlags = EpollFlags::EPOLLIN
     .union(EpollFlags::EPOLLET);
 
 /// A connection: a key of one that is closed finds nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     pub slot: u32,
     /// 31 bits.

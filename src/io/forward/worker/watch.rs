@@ -7,11 +7,11 @@ use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{MsgFlags, recv};
 use tracing::warn;
 
+use super::Worker;
 use super::token::{EVERYTHING, Token};
-use super::{GREETING_TIME, Worker};
 use crate::io::forward::connection::client_address;
-use crate::io::forward::hop::Hop;
-use crate::io::forward::leader::{Watch, begin_connect, is_connected, watch_machine};
+use crate::io::forward::hop::{Hop, failure};
+use crate::io::forward::leader::{Watch, watch_machine};
 use crate::time::Span;
 use crate::transport::forwarded::{ClientAddress, Inbound, header};
 
@@ -24,30 +24,30 @@ impl Worker {
         let Some(leader) = &self.leader else { return };
         match &self.watch {
             Watch::Pause(until) if *until <= self.now => {}
-            Watch::Connecting(_, until) if *until <= self.now => return self.watch_failed(Errno::ETIMEDOUT),
-            // Its machine has answered. The leader itself may be busy.
-            Watch::Greeting(_, until) if *until <= self.now => return self.watch_failed(Errno::EPROTO),
+            Watch::Connecting(hop) if hop.until <= self.now => return self.handle_watch(EpollFlags::empty()),
             _ => return,
         }
         let Some(address) = leader.address(leader.preferred) else { return };
-        let begun = begin_connect(address).and_then(|fd| {
-            watch_machine(&fd, self.settings.gone_after)?;
-            self.epoll.add(&fd, Token::Watch.event(EVERYTHING)).map(|()| fd)
+        let begun = Hop::connect(address, &leader.tls, self.now, self.settings.connect).and_then(|hop| {
+            watch_machine(hop.socket(), self.settings.gone_after).map_err(failure)?;
+            self.epoll.add(hop.socket(), Token::Watch.event(EVERYTHING)).map_err(failure)?;
+            Ok(hop)
         });
         match begun {
-            Ok(fd) => self.watch = Watch::Connecting(fd, self.now + self.settings.connect),
-            Err(errno) => self.watch_failed(errno),
+            Ok(hop) => self.watch = Watch::Connecting(Box::new(hop)),
+            Err((errno, _)) => self.watch_failed(errno),
         }
     }
 
     pub(super) fn handle_watch(&mut self, events: EpollFlags) {
         let outcome = match &mut self.watch {
             Watch::Pause(_) => return,
-            Watch::Connecting(fd, _) => match is_connected(fd) {
-                Ok(true) => self.begin_greeting_of_watch(),
-                outcome => outcome.map(|_| ()),
+            Watch::Connecting(hop) => match hop.advance(self.now) {
+                Ok(true) => self.begin_watch(),
+                Ok(false) => Ok(()),
+                // After a handshake that takes too long this is no silence: the machine has answered, and the leader may be busy.
+                Err((errno, _)) => Err(errno),
             },
-            Watch::Greeting(..) => self.greet_watched(),
             Watch::Open(fd) => {
                 if !events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
                     return;
@@ -65,29 +65,11 @@ impl Worker {
         }
     }
 
-    /// Begins TLS on the connection that watches.
-    fn begin_greeting_of_watch(&mut self) -> nix::Result<()> {
-        let watch = std::mem::replace(&mut self.watch, Watch::Pause(self.now + WATCH_PAUSE));
-        let (Watch::Connecting(fd, _), Some(leader)) = (watch, &self.leader) else { return Ok(()) };
-        let hop = Hop::new(fd, &leader.tls).map_err(|_| Errno::EPROTO)?;
-        self.watch = Watch::Greeting(Box::new(hop), self.now + GREETING_TIME);
-        self.greet_watched()
-    }
-
-    fn greet_watched(&mut self) -> nix::Result<()> {
-        let Watch::Greeting(hop, _) = &mut self.watch else { return Ok(()) };
-        match hop.shake_hands() {
-            Ok(true) => self.begin_watch(),
-            Ok(false) => Ok(()),
-            Err(_) => Err(Errno::EPROTO),
-        }
-    }
-
     /// Sends the header of a connection that watches. Nothing else is sent on it.
     fn begin_watch(&mut self) -> nix::Result<()> {
         let watch = std::mem::replace(&mut self.watch, Watch::Pause(self.now + WATCH_PAUSE));
-        let (Watch::Greeting(mut hop, _), Some(leader)) = (watch, &self.leader) else { return Ok(()) };
-        let own = client_address(hop.fd()).ok_or(Errno::ENOTCONN)?;
+        let (Watch::Connecting(mut hop), Some(leader)) = (watch, &self.leader) else { return Ok(()) };
+        let own = client_address(hop.socket()).ok_or(Errno::ENOTCONN)?;
         let address = match own {
             // From the standby to the leader, and not the other way.
             ClientAddress::Tcp(peer, own) => ClientAddress::Tcp(own, peer),
@@ -96,7 +78,7 @@ impl Worker {
         let inbound = Inbound { is_watch: true, ..Inbound::default() };
         hop.send(&header(address, inbound, leader.target.secret.shown))?;
         self.silent_since = None;
-        self.watch = Watch::Open(hop.into_fd());
+        self.watch = Watch::Open(hop.into_socket());
         Ok(())
     }
 

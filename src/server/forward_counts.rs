@@ -1,14 +1,12 @@
-//! What the forwarding thread counts.
+//! What a standby counts of the connections that it forwards to the leader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::server::{ForwardedCounts, ForwardedStats};
-
 /// A number that another thread may read at any time.
 #[derive(Default, Debug)]
-pub struct Count(pub(super) AtomicU64);
+pub struct Count(AtomicU64);
 
-/// The counts of a [`Forwarder`](super::Forwarder).
+/// The counts of the thread that forwards. Those of events are since the start.
 #[derive(Default, Debug)]
 pub struct ForwardCounts {
     /// Clients that are connected, including those that wait.
@@ -35,35 +33,24 @@ pub struct ForwardCounts {
     pub memory: Count,
 }
 
-impl ForwardedCounts for ForwardCounts {
-    fn read(&self) -> ForwardedStats {
-        ForwardedStats {
-            open: self.open.get(),
-            waiting: self.waiting.get(),
-            total: self.total.get(),
-            refused: self.refused.get(),
-            lost: self.lost.get(),
-            to_leader_bytes: self.to_leader.get(),
-            to_clients_bytes: self.to_clients.get(),
-            memory_bytes: self.memory.get(),
-        }
-    }
-}
-
 impl Count {
+    /// Returns the number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add(&self, count: u64) {
+    /// Adds to the number.
+    pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(super) fn subtract(&self, count: u64) {
+    /// Subtracts from the number.
+    pub fn subtract(&self, count: u64) {
         self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
-    pub(super) fn set(&self, count: u64) {
+    /// Replaces the number.
+    pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
 }
