@@ -21,12 +21,12 @@ pub struct List {
 
 impl List {
     /// Pushes to the list `key`. With `pops`, takes what was pushed.
-    pub fn new(index: usize, key: &str, body_bytes: usize, seed: u64, pops: bool, sent: Rc<Sent>) -> List {
+    pub fn new(index: usize, key: &str, body_bytes: usize, pops: bool, sent: Rc<Sent>) -> List {
         let head = format!("*3\r\n$5\r\nLPUSH\r\n${}\r\n{key}\r\n${body_bytes}\r\n", key.len());
         let pop = format!("*3\r\n$5\r\nBRPOP\r\n${}\r\n{key}\r\n$1\r\n0\r\n", key.len());
         List {
             index: u32::try_from(index).expect("descriptors are 32 bits"),
-            bodies: Bodies::new(head.as_bytes(), body_bytes, seed),
+            bodies: Bodies::new(head.as_bytes(), body_bytes),
             pop: pops.then(|| pop.into_bytes()),
             sent,
             pending: VecDeque::new(),
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_push_and_a_pop() {
-        let mut list = List::new(0, "key", 16, 1, true, Rc::default());
+        let mut list = List::new(0, "key", 16, true, Rc::default());
         let mut out = Vec::new();
         list.begin(9, &mut out);
         let head = b"*3\r\n$5\r\nLPUSH\r\n$3\r\nkey\r\n$16\r\n";
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn an_error_ends_the_run() {
-        let mut list = List::new(0, "key", 16, 1, false, Rc::default());
+        let mut list = List::new(0, "key", 16, false, Rc::default());
         list.begin(9, &mut Vec::new());
         let failure = list.take(b"-OOM command not allowed\r\n", &mut Vec::new()).unwrap_err();
         assert_eq!(failure.to_string(), "the answer to LPUSH makes no sense: \"-OOM command not allowed\"");
