@@ -122,7 +122,7 @@ impl ClientError {
 }
 
 /// The exit code if the server does not know the token. `wait` has the codes from 4 to 6.
-const UNAUTHORIZED: u8 = 7;
+pub(super) const UNAUTHORIZED: u8 = 7;
 
 /// The most of a strange reply that an error repeats.
 const SHOWN_BYTES_MAX: usize = 80;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::state::{Page, State};
 use super::worker::{Report, Request};
+use crate::cli::verbs::Column;
 
 /// With more tubes than this, all of them are read less often.
 const TUBES_MANY: usize = 1000;
@@ -189,7 +190,7 @@ impl Schedule {
 
     /// Queues all other tubes, if the order depends on them.
     fn queue_sweep(&mut self, now: Instant, state: &mut State) {
-        if !state.tubes.sort().needs_counts() {
+        if state.tubes.sort() == Column::Name {
             self.queue.clear();
             self.sweep = None;
             self.order_from = None;
@@ -220,7 +221,7 @@ impl Schedule {
 
     /// Says how old the order is, rounded up so that it seldom changes.
     fn tell_age(&self, now: Instant, state: &mut State) {
-        let is_old = state.tubes.sort().needs_counts() && state.tubes.count() > TUBES_MANY;
+        let is_old = state.tubes.sort() != Column::Name && state.tubes.count() > TUBES_MANY;
         let step = SWEEP_INTERVAL.as_secs();
         // A second for the sweep itself and for the poll that begins it.
         let age = |from: Instant| now.duration_since(from).as_secs().saturating_sub(1) / step * step + step;

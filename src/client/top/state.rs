@@ -227,7 +227,7 @@ impl State {
             Page::Details(view) => view.details.stats.number("pause-time-left") > 0,
             Page::Table | Page::Help(_) => {
                 let counts = self.tubes.at(self.cursor.place).and_then(|tube| tube.counts.as_ref());
-                counts.is_some_and(|counts| counts.paused_for > 0)
+                counts.is_some_and(|counts| counts.of(Column::Paused) > 0)
             }
         }
     }

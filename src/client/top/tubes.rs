@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::stats::{Stats, Value};
+use clap::ValueEnum;
+
+use super::super::stats::Stats;
 use super::super::tubes::matches;
 use super::super::untrusted::Untrusted;
 use crate::cli::verbs::Column;
@@ -30,19 +32,16 @@ pub(super) struct Tube {
 /// What `stats-tube` says.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
-    pub(super) ready: u64,
-    pub(super) reserved: u64,
-    pub(super) delayed: u64,
-    pub(super) buried: u64,
-    /// beanstalkd does not have such jobs.
-    pub(super) held: u64,
-    pub(super) waiting: u64,
+    /// The numbers of the columns. A server may lack some.
+    numbers: [u64; COLUMNS],
     pub(super) put: Rate,
     pub(super) delete: Rate,
-    /// The age of the job that has been ready longest. beanstalkd does not have it.
-    pub(super) oldest: Option<u64>,
-    pub(super) paused_for: u64,
+    /// Whether the server knows the age of the job that has been ready longest. beanstalkd does not.
+    pub(super) has_oldest: bool,
 }
+
+/// The number of columns, with that of the names.
+const COLUMNS: usize = Column::Paused as usize + 1;
 
 /// All tubes, and which of them are shown.
 #[derive(Debug)]
@@ -79,19 +78,17 @@ impl Rate {
 impl Counts {
     /// Takes over new statistics.
     fn read(&mut self, now: Instant, stats: &Stats) {
-        self.ready = stats.number("current-jobs-ready");
-        self.reserved = stats.number("current-jobs-reserved");
-        self.delayed = stats.number("current-jobs-delayed");
-        self.buried = stats.number("current-jobs-buried");
-        self.held = stats.number("current-jobs-held");
-        self.waiting = stats.number("current-waiting");
-        self.put.read(now, stats.number("total-jobs"));
-        self.delete.read(now, stats.number("cmd-delete"));
-        self.oldest = match stats.get("oldest-ready-age") {
-            Some(Value::Number(age)) => Some(*age),
-            _ => None,
-        };
-        self.paused_for = stats.number("pause-time-left");
+        for (number, column) in self.numbers.iter_mut().zip(Column::value_variants()) {
+            *number = column.key().map_or(0, |key| stats.number(key));
+        }
+        self.put.read(now, self.of(Column::Puts));
+        self.delete.read(now, self.of(Column::Deletes));
+        self.has_oldest = stats.get("oldest-ready-age").is_some();
+    }
+
+    /// The number of a column. That of puts and deletes is a total.
+    pub(super) const fn of(&self, column: Column) -> u64 {
+        self.numbers[column as usize]
     }
 }
 
@@ -198,7 +195,7 @@ impl Tubes {
 
     /// Whether the server knows the age of jobs. Before there is a tube with counts, it is believed to.
     pub(super) fn has_oldest(&self) -> bool {
-        self.all.iter().find_map(|tube| tube.counts.as_ref()).is_none_or(|counts| counts.oldest.is_some())
+        self.all.iter().find_map(|tube| tube.counts.as_ref()).is_none_or(|counts| counts.has_oldest)
     }
 }
 
