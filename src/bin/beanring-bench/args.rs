@@ -371,10 +371,8 @@ mod tests {
     #[test]
     fn options_that_do_not_fit_together() {
         for line in [
-            "bench delivery -b 8",
             "bench put redis-push",
             "bench fill-drain -t 1s",
-            "bench put -n 1 -t 1s",
             "bench put -n 0",
             "bench put -t 0s",
             "bench put -c 0",

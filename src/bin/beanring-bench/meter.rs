@@ -83,8 +83,10 @@ pub type Latencies = Histogram<u32>;
 pub struct Meter {
     belongs: Belongs,
     window: Cell<(u64, u64)>,
-    latencies: RefCell<Latencies>,
-    lateness: RefCell<Latencies>,
+    /// In nanoseconds.
+    pub latencies: RefCell<Latencies>,
+    /// How late operations began, in nanoseconds.
+    pub lateness: RefCell<Latencies>,
     /// Measured operations.
     pub operations: Cell<u64>,
     /// When the last of these ended.
@@ -172,21 +174,6 @@ impl Meter {
         self.complaints.borrow().first().copied()
     }
 
-    /// Returns the latency at a quantile, in nanoseconds.
-    pub fn latency_ns(&self, quantile: f64) -> u64 {
-        self.latencies.borrow().value_at_quantile(quantile)
-    }
-
-    /// Returns the mean latency in nanoseconds.
-    pub fn latency_mean_ns(&self) -> f64 {
-        self.latencies.borrow().mean()
-    }
-
-    /// Returns how late operations began, at a quantile.
-    pub fn lateness_ns(&self, quantile: f64) -> u64 {
-        self.lateness.borrow().value_at_quantile(quantile)
-    }
-
     /// Returns the fewest and the most operations of one connection, relative to the mean.
     pub fn shares(&self) -> (f64, f64) {
         let counts = || self.by_connection.iter().map(Cell::get);
@@ -219,7 +206,8 @@ mod tests {
         meter.close(20);
         meter.done(0, 15, 20);
         assert_eq!(meter.operations.get(), 2);
-        assert_eq!((meter.latency_ns(0.0), meter.latency_ns(1.0)), (5, 14));
+        let latencies = meter.latencies.borrow();
+        assert_eq!([0.0, 1.0].map(|quantile| latencies.value_at_quantile(quantile)), [5, 14]);
     }
 
     #[test]
@@ -245,7 +233,7 @@ mod tests {
         let meter = Meter::new(Belongs::ByStart, 1);
         meter.open(0);
         meter.done(0, 0, 7_000_000_000);
-        let got = meter.latency_ns(1.0) as f64;
+        let got = meter.latencies.borrow().value_at_quantile(1.0) as f64;
         assert!((got / 7e9 - 1.0).abs() < 0.001);
     }
 }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::body::{Bodies, Stamp};
 use crate::failure::{Complaint, Failure};
 use crate::meter::{Command, Sent};
-use crate::resp::{Resp, scan};
+use crate::resp::scan;
+use crate::scan::{Reply, Scan};
 use crate::script::{Script, Step, Taken};
 
 /// A script in redis's protocol.
@@ -47,20 +48,21 @@ impl Script for List {
 
     fn take(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Taken, Failure> {
         let Some(&(command, start_ns)) = self.pending.front() else { return Err(Failure::Unasked) };
-        let done = Step::done(start_ns, self.index);
-        let step = match (command, scan(input)) {
-            (_, Resp::Partial { need }) => return Ok(Taken::Partial { need }),
-            (Command::Lpush, Resp::Integer { used }) => match &self.pop {
-                None => Step { used, ..done },
-                Some(pop) => {
-                    out.extend_from_slice(pop);
-                    self.expect(Command::Brpop, start_ns);
-                    Step { used, ..Step::default() }
-                }
-            },
-            (Command::Brpop, Resp::Popped { value, used }) => {
-                let complaint = self.bodies.check(value).err().map(Complaint::Body);
-                Step { used, complaint, ..done }
+        let (reply, used) = match scan(input) {
+            Scan::Partial { need } => return Ok(Taken::Partial { need }),
+            Scan::Nonsense => return Err(Failure::nonsense(command, input)),
+            Scan::Whole { reply, used } => (reply, used),
+        };
+        let done = Step { used, ..Step::done(start_ns, self.index) };
+        let step = match (command, reply, &self.pop) {
+            (Command::Lpush, Reply::Pushed, None) => done,
+            (Command::Lpush, Reply::Pushed, Some(pop)) => {
+                out.extend_from_slice(pop);
+                self.expect(Command::Brpop, start_ns);
+                Step { used, ..Step::default() }
+            }
+            (Command::Brpop, Reply::Popped(value), _) => {
+                Step { complaint: self.bodies.check(value).err().map(Complaint::Body), ..done }
             }
             _ => return Err(Failure::nonsense(command, input)),
         };

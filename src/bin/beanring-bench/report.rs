@@ -21,7 +21,8 @@ pub struct Report {
     version: &'static str,
     target: String,
     generator_io: &'static str,
-    interrupted: bool,
+    /// Ctrl-C or SIGTERM ended the run.
+    pub interrupted: bool,
     settings: Settings,
     rows: Vec<Row>,
     /// Commands sent in total, including warm-up and clean-up: the number that the server must have counted.
@@ -140,7 +141,8 @@ impl Row {
         let per_operation = |time: Duration| time.as_secs_f64() * 1e6 / operations as f64;
         let commands_per_operation = commands(args, workload);
         let operations_per_s = operations as f64 / measured.seconds;
-        let latency_us = |quantile| meter.latency_ns(quantile) as f64 / 1e3;
+        let latencies = meter.latencies.borrow();
+        let latency_us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
         let (slowest, fastest) = meter.shares();
         // Those of a server that has several.
         let threads = measured.server_threads.iter().filter(|_| measured.server_threads.len() > 1);
@@ -164,7 +166,7 @@ impl Row {
             commands_per_operation,
             commands_per_s: operations_per_s * commands_per_operation as f64,
             latency_us: Latency {
-                mean: meter.latency_mean_ns() / 1e3,
+                mean: latencies.mean() / 1e3,
                 p50: latency_us(0.5),
                 p90: latency_us(0.9),
                 p99: latency_us(0.99),
@@ -173,7 +175,9 @@ impl Row {
                 max: latency_us(1.0),
             },
             fairness: Fairness { slowest, fastest },
-            begun_late_us_p99: args.rate.map(|_| meter.lateness_ns(0.99) as f64 / 1e3),
+            begun_late_us_p99: args
+                .rate
+                .map(|_| meter.lateness.borrow().value_at_quantile(0.99) as f64 / 1e3),
             server,
             idle,
             handshakes,
@@ -230,11 +234,6 @@ impl Report {
     /// Returns whether any reply was wrong.
     pub fn has_errors(&self) -> bool {
         self.rows.iter().any(|row| row.errors > 0)
-    }
-
-    /// Returns whether Ctrl-C or SIGTERM ended the run.
-    pub fn is_interrupted(&self) -> bool {
-        self.interrupted
     }
 
     /// Prints the table, and writes the JSON if requested.

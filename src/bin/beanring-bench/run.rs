@@ -37,7 +37,20 @@ pub async fn run<T: Transport>(args: Args) -> Result<Report, Failure> {
     // A slow minute of the machine affects all workloads rather than all rounds of one.
     for &workload in (0..args.rounds).flat_map(|_| &args.workloads) {
         let found = find::<T>(&args, workload).await?;
-        let run = Run::<T>::new(&args, workload, found, process, &interrupt, sent.clone());
+        let bodies = Rc::new(Bodies::for_put(args.body as usize));
+        let run = Run::<T> {
+            args: &args,
+            workload,
+            target: found,
+            process,
+            interrupt: &interrupt,
+            setup: Setup { args: &args, names: Names::unique(), bodies, sent: sent.clone() },
+            clock: Clock::start(),
+            closing: Rc::default(),
+            beside: Tasks::new(),
+            streams: Vec::new(),
+            idle: None,
+        };
         target = Some(run.target.to_string());
         rows.extend(run.conduct().await?);
         if interrupt.came() {
@@ -83,31 +96,7 @@ struct Run<'a, T: Transport> {
     idle: Option<IdleCost>,
 }
 
-impl<'a, T: Transport> Run<'a, T> {
-    fn new(
-        args: &'a Args,
-        workload: Workload,
-        target: Target,
-        process: Option<Process>,
-        interrupt: &'a Interrupt,
-        sent: Rc<Sent>,
-    ) -> Run<'a, T> {
-        let bodies = Rc::new(Bodies::for_put(args.body as usize));
-        Run {
-            args,
-            workload,
-            target,
-            process,
-            interrupt,
-            setup: Setup { args, names: Names::unique(), bodies, sent },
-            clock: Clock::start(),
-            closing: Rc::default(),
-            beside: Tasks::new(),
-            streams: Vec::new(),
-            idle: None,
-        }
-    }
-
+impl<T: Transport> Run<'_, T> {
     async fn conduct(mut self) -> Result<Vec<Row>, Failure> {
         self.keep_company().await?;
         let (phase, tasks) = match self.workload {

@@ -22,6 +22,10 @@ pub enum Reply<'a> {
     Using,
     /// `WATCHING count`
     Watching,
+    /// Of redis: `:length`, to LPUSH.
+    Pushed,
+    /// Of redis: an array of a key and this value, to BRPOP.
+    Popped(&'a [u8]),
     /// A reply of one word, or of a word and a number that is not used: one of [`WORDS`].
     Word(&'static str),
 }
