@@ -142,8 +142,9 @@ pub struct Top {
 }
 
 /// A column by which tubes are sorted. Numbers begin with the largest. Puts and deletes are rates in `top`, and totals elsewhere.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Column {
+    #[default]
     Name,
     Ready,
     Reserved,

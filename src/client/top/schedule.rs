@@ -165,16 +165,8 @@ impl Schedule {
     /// Queues what this poll has not asked for yet of what is on the screen.
     fn queue_rows(&mut self, state: &mut State) {
         let poll = self.poll;
-        let mut rows = Vec::new();
-        for place in state.on_screen() {
-            let tube = state.tubes.at_mut(place).expect("it is on the screen");
-            if tube.asked < poll
-                && let Some(name) = tube.name.tube_name()
-            {
-                tube.asked = poll;
-                rows.push(name.to_owned());
-            }
-        }
+        let mut rows: Vec<String> =
+            state.on_screen().filter_map(|place| state.tubes.to_ask(place, poll)).collect();
         if let Page::Details(view) = &state.page
             && self.poll_of_details < poll
         {
@@ -206,16 +198,8 @@ impl Schedule {
         if is_due {
             self.queue_rows(state);
             self.sweep = Some((now, true));
-            let poll = self.poll;
-            for place in 0..state.tubes.shown() {
-                let tube = state.tubes.at_mut(place).expect("it is shown");
-                if tube.asked < poll
-                    && let Some(name) = tube.name.tube_name()
-                {
-                    tube.asked = poll;
-                    self.queue.push_back(name.to_owned());
-                }
-            }
+            let places = 0..state.tubes.shown();
+            self.queue.extend(places.filter_map(|place| state.tubes.to_ask(place, self.poll)));
         }
     }
 

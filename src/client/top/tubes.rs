@@ -26,7 +26,7 @@ pub(super) struct Tube {
     /// The last counts; none before the first reply.
     pub(super) counts: Option<Counts>,
     /// The poll that has last asked for the counts.
-    pub(super) asked: u64,
+    asked: u64,
 }
 
 /// What `stats-tube` says.
@@ -44,7 +44,7 @@ pub(super) struct Counts {
 const COLUMNS: usize = Column::Paused as usize + 1;
 
 /// All tubes, and which of them are shown.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Tubes {
     /// In the order of their names.
     all: Vec<Tube>,
@@ -93,8 +93,8 @@ impl Counts {
 }
 
 impl Tubes {
-    pub(super) const fn new(sort: Column) -> Self {
-        Self { all: Vec::new(), shown: Vec::new(), sort, is_reversed: false, filter: String::new() }
+    pub(super) fn new(sort: Column) -> Self {
+        Self { sort, ..Self::default() }
     }
 
     /// Takes over a list of names. Tubes that are still there keep their counts.
@@ -183,9 +183,12 @@ impl Tubes {
         self.shown.get(place).map(|&at| &self.all[at])
     }
 
-    /// A tube that is shown.
-    pub(super) fn at_mut(&mut self, place: usize) -> Option<&mut Tube> {
-        self.shown.get(place).map(|&at| &mut self.all[at])
+    /// The name of a tube that is shown, unless this poll has asked for it already, or no command can name it.
+    pub(super) fn to_ask(&mut self, place: usize, poll: u64) -> Option<String> {
+        let tube = &mut self.all[*self.shown.get(place)?];
+        let name = tube.name.tube_name().filter(|_| tube.asked < poll)?.to_owned();
+        tube.asked = poll;
+        Some(name)
     }
 
     /// Where a tube is shown.

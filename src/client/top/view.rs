@@ -50,7 +50,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    fn error(self) -> Style {
+    pub(super) fn error(self) -> Style {
         self.color(Color::Red).add_modifier(Modifier::BOLD)
     }
 }
