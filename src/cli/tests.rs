@@ -94,29 +94,11 @@ fn flags_glued_or_apart() {
 #[test]
 fn the_last_of_several_counts() {
     assert_eq!(value("-p 1 -p 2", "port").as_deref(), Some("2"));
+    assert_eq!(value("-p 6 healthcheck -l ::1 -p 7", "port").as_deref(), Some("7"));
     for (line, interval, no_sync) in [("-f 5 -F", None, Some("yes")), ("-F -f 5", Some("5"), None)] {
         assert_eq!(value(line, "sync-interval").as_deref(), interval, "{line}");
         assert_eq!(value(line, "no-sync").as_deref(), no_sync, "{line}");
     }
-}
-
-#[test]
-fn tools() {
-    assert!(parse_line("-p 1").tool.is_none());
-    let parsed = |line| parse_line(line).tool.expect("it is a tool");
-    let Tool::Wal(WalTool::Export { dir, new_dir }) = parsed("wal export a b") else {
-        panic!("it is a tool")
-    };
-    assert_eq!((dir, new_dir), ("a".into(), "b".into()));
-    assert!(matches!(parsed("wal check a"), Tool::Wal(WalTool::Check { .. })));
-    assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
-    assert!(matches!(parsed("wal backup a b"), Tool::Wal(WalTool::Backup { .. })));
-    assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
-    assert!(matches!(parsed("version"), Tool::Version));
-    assert!(parse_line("serve -p 7").tool.is_none());
-    let Tool::Healthcheck(tool) = parsed("healthcheck") else { panic!("it is a healthcheck") };
-    assert_eq!(tool.timeout, 3);
-    assert_eq!(value("-p 6 healthcheck -l ::1 -p 7", "port").as_deref(), Some("7"));
 }
 
 #[test]

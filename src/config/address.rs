@@ -366,7 +366,6 @@ mod tests {
             ("/a,mode=00660", "mode=00660 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=+66", "mode=+66 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,group=", "group= must name a group, such as group=www-data"),
-            ("/a,user=web", "user=web is no option of a UNIX socket; write unix:PATH,mode=0660,group=NAME"),
             ("/a,mode=1,mode=2", "mode= is there twice"),
             ("/a,group=a,group=b", "group= is there twice"),
             (
@@ -377,12 +376,5 @@ mod tests {
             let error = socket(given).unwrap_err().to_string();
             assert!(error.ends_with(&format!(": {said}")), "{given}: {error}");
         }
-        // A client connects, and sets neither.
-        let setting = Setting::on_command_line("-a/--addr", "unix:/a,mode=0660");
-        let error = endpoint(&setting).unwrap_err().to_string();
-        assert!(
-            error.ends_with("are for the address that a server listens on; leave them out here"),
-            "{error}"
-        );
     }
 }
