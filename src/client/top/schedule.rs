@@ -166,7 +166,7 @@ impl Schedule {
     fn queue_rows(&mut self, state: &mut State) {
         let poll = self.poll;
         let mut rows: Vec<String> =
-            state.on_screen().filter_map(|place| state.tubes.to_ask(place, poll)).collect();
+            state.on_screen().filter_map(|place| state.tubes.ask_once(place, poll)).collect();
         if let Page::Details(view) = &state.page
             && self.poll_of_details < poll
         {
@@ -199,7 +199,7 @@ impl Schedule {
             self.queue_rows(state);
             self.sweep = Some((now, true));
             let places = 0..state.tubes.shown();
-            self.queue.extend(places.filter_map(|place| state.tubes.to_ask(place, self.poll)));
+            self.queue.extend(places.filter_map(|place| state.tubes.ask_once(place, self.poll)));
         }
     }
 

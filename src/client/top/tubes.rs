@@ -184,7 +184,7 @@ impl Tubes {
     }
 
     /// The name of a tube that is shown, unless this poll has asked for it already, or no command can name it.
-    pub(super) fn to_ask(&mut self, place: usize, poll: u64) -> Option<String> {
+    pub(super) fn ask_once(&mut self, place: usize, poll: u64) -> Option<String> {
         let tube = &mut self.all[*self.shown.get(place)?];
         let name = tube.name.tube_name().filter(|_| tube.asked < poll)?.to_owned();
         tube.asked = poll;
