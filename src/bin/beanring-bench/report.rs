@@ -299,8 +299,10 @@ pub fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
-/// The columns of the table: heading and content.
-const COLUMNS: [(&str, fn(&Row) -> String); 13] = [
+/// A column of the table: heading and content.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: [Column; 13] = [
     ("workload", |row| row.workload.clone()),
     ("operations", |row| row.operations.to_string()),
     ("errors", |row| row.errors.to_string()),
