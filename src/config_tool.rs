@@ -52,21 +52,12 @@ pub fn run(tool: &ConfigTool, settings: Settings) -> Result<(), Box<dyn Error>> 
     rows.extend(rules(&config));
     rows.extend(schedules(&config));
     let mut out = Stdout::open();
-    let mut print = || -> Result<(), Box<dyn Error>> {
-        for row in &rows {
-            if json {
-                writeln!(out, "{}", serde_json::to_string(row)?)?;
-            }
-        }
-        if !json {
-            write!(out, "{}", table(&rows))?;
-        }
-        Ok(out.flush()?)
+    let text = if json {
+        rows.iter().map(|row| serde_json::to_string(row).expect("it is plain") + "\n").collect()
+    } else {
+        table(&rows)
     };
-    print().map_err(|error| match error.downcast::<std::io::Error>() {
-        Ok(error) => OutputError(*error).into(),
-        Err(error) => error,
-    })
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(OutputError)?)
 }
 
 impl Row {
@@ -87,6 +78,12 @@ impl Row {
             Origin::File { path, line, .. } => format!("{}:{line}", path.display()),
         };
         Self { name, value: Some(texts.join(",")), source, place: Some(place) }
+    }
+
+    /// A setting that has no flag.
+    fn of_file(config: &ServerConfig, name: String, value: Option<String>) -> Self {
+        let place = config.file.as_ref().map(|file| file.display().to_string());
+        Self { name, value, source: Source::File, place }
     }
 }
 
@@ -130,32 +127,25 @@ fn default(flag: &Flag, config: &ServerConfig) -> Option<String> {
 
 /// Rules of tubes, which only the file has.
 fn rules(config: &ServerConfig) -> impl Iterator<Item = Row> {
-    let place = config.file.as_ref().map(|file| file.display().to_string());
     config.tube_rules.iter().flat_map(move |(tube, rules)| {
-        let place = place.clone();
         rules.iter().map(move |(key, value)| {
             let value = match value {
                 RuleValue::None => None,
                 RuleValue::Number(number) => Some(key.shown(number).to_string()),
                 RuleValue::Tube(name) => Some(name.as_str().to_owned()),
             };
-            let name = format!("tubes.{tube}.{}", key.word());
-            Row { name, value, source: Source::File, place: place.clone() }
+            Row::of_file(config, format!("tubes.{tube}.{}", key.word()), value)
         })
     })
 }
 
 /// Schedules, which only the file has.
 fn schedules(config: &ServerConfig) -> impl Iterator<Item = Row> {
-    let place = config.file.as_ref().map(|file| file.display().to_string());
     config.schedules.iter().flat_map(move |schedule| {
-        let place = place.clone();
-        [("tube", &*schedule.tube), ("when", schedule.plan.when.as_str())].into_iter().map(
-            move |(key, value)| {
-                let name = format!("schedule.{}.{key}", schedule.name);
-                Row { name, value: Some(value.to_owned()), source: Source::File, place: place.clone() }
-            },
-        )
+        let values = [("tube", &*schedule.tube), ("when", schedule.plan.when.as_str())];
+        values.map(move |(key, value)| {
+            Row::of_file(config, format!("schedule.{}.{key}", schedule.name), Some(value.to_owned()))
+        })
     })
 }
 

@@ -86,13 +86,11 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "Do not close connections that begin with HTTP, TLS or a PROXY header",
-        kind: Kind::Switch,
-        ..Flag::long_value("allow-foreign-protocols", "", Heading::Network)
+        ..Flag::switch("allow-foreign-protocols", Heading::Network)
     },
     Flag {
         help: "Accept and show times with up to three decimals, such as a delay of 0.25 seconds",
-        kind: Kind::Switch,
-        ..Flag::long_value("sub-second", "", Heading::Network)
+        ..Flag::switch("sub-second", Heading::Network)
     },
     Flag {
         help: "Listen for clients with TLS 1.3: HOST, PORT, HOST:PORT or unix:PATH; a host alone has port 11400",
@@ -110,11 +108,7 @@ pub static FLAGS: &[Flag] = &[
         help: "Authorities in PEM: clients must show a certificate from one of them",
         ..Flag::long_value("tls-client-ca", "FILE", Heading::Tls)
     },
-    Flag {
-        help: "Serve --http over TLS too",
-        kind: Kind::Switch,
-        ..Flag::long_value("http-tls", "", Heading::Tls)
-    },
+    Flag { help: "Serve --http over TLS too", ..Flag::switch("http-tls", Heading::Tls) },
     Flag {
         help: "Listeners whose connections begin with a PROXY header, version 2: listen, tls-listen, http",
         kind: Kind::List("LISTENER"),
@@ -136,8 +130,7 @@ pub static FLAGS: &[Flag] = &[
     #[cfg(feature = "replicate")]
     Flag {
         help: "The service of the database replicates its storage and shows no synchronous standby",
-        kind: Kind::Switch,
-        ..Flag::long_value("replicate-trust-storage", "", Heading::JobLog)
+        ..Flag::switch("replicate-trust-storage", Heading::JobLog)
     },
     #[cfg(feature = "replicate")]
     Flag {
@@ -157,8 +150,7 @@ pub static FLAGS: &[Flag] = &[
     #[cfg(feature = "replicate")]
     Flag {
         help: "As a standby, do not forward connections to the leader, and be unready",
-        kind: Kind::Switch,
-        ..Flag::long_value("no-forward", "", Heading::JobLog)
+        ..Flag::switch("no-forward", Heading::JobLog)
     },
     Flag {
         help: "With -b: milliseconds from a change to its sync; 0: fsync before reply [default: 50]",
@@ -175,8 +167,7 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "With -b: a reserved job stays reserved after a restart, and any client may finish it",
-        kind: Kind::Switch,
-        ..Flag::long_value("keep-reservations", "", Heading::JobLog)
+        ..Flag::switch("keep-reservations", Heading::JobLog)
     },
     Flag {
         help: "Maximum size of a job body, at most 1g [default: 65535]",
@@ -213,8 +204,7 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "Without a token, let clients on this machine change jobs over HTTP",
-        kind: Kind::Switch,
-        ..Flag::long_value("http-allow-writes", "", Heading::Monitoring)
+        ..Flag::switch("http-allow-writes", Heading::Monitoring)
     },
     Flag {
         help: "First word of metric names [default: beanring]",
@@ -250,9 +240,8 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "Check the configuration, print the I/O driver, and exit",
-        kind: Kind::Switch,
         sources: Sources::CommandLine,
-        ..Flag::long_value("check-config", "", Heading::Process)
+        ..Flag::switch("check-config", Heading::Process)
     },
 ];
 
@@ -264,6 +253,10 @@ impl Flag {
     const fn long_value(name: &'static str, value: &'static str, heading: Heading) -> Self {
         let kind = Kind::Value(value);
         Self { name, short: None, kind, sources: Sources::File, heading, help: "" }
+    }
+
+    const fn switch(name: &'static str, heading: Heading) -> Self {
+        Self { kind: Kind::Switch, ..Self::long_value(name, "", heading) }
     }
 
     /// Returns the flag with this long name.

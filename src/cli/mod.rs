@@ -4,7 +4,7 @@
 pub mod help;
 mod usage_error;
 #[cfg(feature = "client")]
-pub mod verbs;
+pub(crate) mod verbs;
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -199,33 +199,30 @@ where
         }
     }
     #[cfg(feature = "client")]
-    if matches.contains_id("addr") && !matches!(tool, Some(Tool::Client(_))) {
-        return Err(UsageError::AddrWithoutVerb);
-    }
-    #[cfg(feature = "client")]
-    if let (Some(Tool::Client(_)), Some(name)) = (&tool, settings.rest()) {
-        let flag = Flag::find(name).map_or_else(|| format!("--{name}"), Flag::spelled);
-        let verb = matches.subcommand_name().unwrap_or_default().to_owned();
-        return Err(UsageError::ServerFlag { flag, verb });
-    }
-    #[cfg(feature = "client")]
-    if let Some((verb, matches)) = verb_of(&matches).filter(|(verb, _)| Verb::has_one_tube(verb))
-        && matches.get_many::<String>("tube").is_some_and(|tubes| tubes.len() > 1)
-    {
-        return Err(UsageError::TwoTubes { verb });
-    }
+    check_verb(&matches, &settings, tool.as_ref())?;
     let checks_config = settings.take("check-config").is_some();
     Ok(ControlFlow::Continue(CommandLine { settings, checks_config, tool }))
 }
 
-/// The words of the verb, and its arguments.
+/// Refuses flags that are valid in themselves, and wrong with or without a verb.
 #[cfg(feature = "client")]
-fn verb_of(matches: &ArgMatches) -> Option<(String, &ArgMatches)> {
-    let (verb, matches) = matches.subcommand()?;
-    Some(match matches.subcommand() {
-        Some((inner, matches)) => (format!("{verb} {inner}"), matches),
-        None => (verb.to_owned(), matches),
-    })
+fn check_verb(matches: &ArgMatches, settings: &Settings, tool: Option<&Tool>) -> Result<(), UsageError> {
+    let Some(Tool::Client(_)) = tool else {
+        return if matches.contains_id("addr") { Err(UsageError::AddrWithoutVerb) } else { Ok(()) };
+    };
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    if let Some(flag) = settings.rest() {
+        let flag = Flag::find(flag).map_or_else(|| format!("--{flag}"), Flag::spelled);
+        return Err(UsageError::ServerFlag { flag, verb: name.to_owned() });
+    }
+    let (verb, matches) = match matches.subcommand() {
+        Some((inner, matches)) => (format!("{name} {inner}"), matches),
+        None => (name.to_owned(), matches),
+    };
+    if Verb::has_one_tube(&verb) && matches.get_many::<String>("tube").is_some_and(|tubes| tubes.len() > 1) {
+        return Err(UsageError::TwoTubes { verb });
+    }
+    Ok(())
 }
 
 fn settings(matches: &ArgMatches) -> Settings {

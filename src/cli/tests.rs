@@ -94,29 +94,11 @@ fn flags_glued_or_apart() {
 #[test]
 fn the_last_of_several_counts() {
     assert_eq!(value("-p 1 -p 2", "port").as_deref(), Some("2"));
+    assert_eq!(value("-p 6 healthcheck -l ::1 -p 7", "port").as_deref(), Some("7"));
     for (line, interval, no_sync) in [("-f 5 -F", None, Some("yes")), ("-F -f 5", Some("5"), None)] {
         assert_eq!(value(line, "sync-interval").as_deref(), interval, "{line}");
         assert_eq!(value(line, "no-sync").as_deref(), no_sync, "{line}");
     }
-}
-
-#[test]
-fn tools() {
-    assert!(parse_line("-p 1").tool.is_none());
-    let parsed = |line| parse_line(line).tool.expect("it is a tool");
-    let Tool::Wal(WalTool::Export { dir, new_dir }) = parsed("wal export a b") else {
-        panic!("it is a tool")
-    };
-    assert_eq!((dir, new_dir), ("a".into(), "b".into()));
-    assert!(matches!(parsed("wal check a"), Tool::Wal(WalTool::Check { .. })));
-    assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
-    assert!(matches!(parsed("wal backup a b"), Tool::Wal(WalTool::Backup { .. })));
-    assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
-    assert!(matches!(parsed("version"), Tool::Version));
-    assert!(parse_line("serve -p 7").tool.is_none());
-    let Tool::Healthcheck(tool) = parsed("healthcheck") else { panic!("it is a healthcheck") };
-    assert_eq!(tool.timeout, 3);
-    assert_eq!(value("-p 6 healthcheck -l ::1 -p 7", "port").as_deref(), Some("7"));
 }
 
 #[test]
@@ -145,14 +127,12 @@ fn verbs_name_their_own_flags() {
             "-d/--delay \"0.1234\": must be a number of seconds with one to three decimals, such as 0.25, or a whole number \
              with a unit, such as 90m",
         ),
-        ("put a -f b", "give bodies or files, not both"),
         ("put a --lines", "BODY... and --lines cannot be combined; remove one of them"),
         (
             "-p 1 put x",
             "-p/--port: this is a flag of the server; beanring put takes its flags behind its name, see beanring put \
              --help",
         ),
-        ("kick", "name the ids of jobs, --count or --all; see beanring kick --help"),
         ("job 0", "\"0\": must be the id of a job, a number from 1"),
         ("delete 1 -1", "\"-1\": must be the id of a job, a number from 1"),
         ("jobs a --after 0", "--after \"0\": must be the id of a job, a number from 1"),
@@ -189,7 +169,6 @@ fn verbs_name_their_own_flags() {
         ("schedule list --tube a", "--tube: no such flag; see beanring schedule list --help"),
         ("putt", "putt: no such command; did you mean put?"),
         ("tube-confg", "tube-confg: no such command; did you mean tube-config?"),
-        ("frob", "frob: no such command; see beanring --help"),
     ] {
         let result = parse(words(line)).map(|_| ());
         assert_eq!(result.unwrap_err().to_string(), error, "{line}");
@@ -215,42 +194,23 @@ fn the_address_may_stand_before_the_verb() {
 
 #[test]
 fn help_and_version_are_asked_for() {
-    for line in [
-        "-h",
-        "--help",
-        "-v",
-        "--version",
-        "help",
-        "help wal",
-        "help wal check",
-        "wal --help",
-        "help wal check -h",
-    ] {
-        assert!(matches!(parse(words(line)), Ok(ControlFlow::Break(_))), "{line}");
-    }
     let text = |line| match parse(words(line)) {
         Ok(ControlFlow::Break(text)) => text,
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(text("help --help"), text("help help"));
-    assert_eq!(text("help wal --help"), text("help wal"));
+    for line in ["help wal --help", "wal --help", "help wal -h"] {
+        assert_eq!(text(line), text("help wal"), "{line}");
+    }
 }
 
 #[test]
 fn a_wrong_command_line_is_an_error_of_one_line() {
     for (line, error) in [
-        ("-q", "-q: no such flag; see beanring --help"),
-        ("--prot 1", "--prot: no such flag; did you mean --port?"),
         ("extra", "extra: no such command; see beanring --help"),
         ("healthchek", "healthchek: no such command; did you mean healthcheck?"),
-        ("-p", "-p/--port: the value is missing"),
-        ("wal", "beanring wal: name a command: backup, check, dump, export or salvage"),
-        ("wal check", "DIR is missing; usage: beanring wal check DIR"),
         ("wal export a", "NEWDIR is missing; usage: beanring wal export DIR NEWDIR"),
-        ("wal check a b", "b: unexpected argument; see beanring wal check --help"),
-        ("--no-sync=yes", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
         ("healthcheck --timeout 0", "--timeout \"0\": must be a number from 1 to 3600"),
-        ("healthcheck --timeout x", "--timeout \"x\": must be a number from 1 to 3600"),
         ("healthcheck --timeout", "--timeout: the value is missing"),
         ("healthcheck --timeot 1", "--timeot: no such flag; did you mean --timeout?"),
         ("servee", "servee: no such command; did you mean serve?"),

@@ -239,13 +239,17 @@ fn takes_next(command: &Command, word: &str) -> bool {
 
 /// Whether a command such as `beanring put` has a flag that is written like this.
 fn has_flag(command: &str, written: &str) -> bool {
-    let top = super::command();
-    let inner = command.split(' ').skip(1).try_fold(&top, |command, name| command.find_subcommand(name));
     let is_it = |known: &Arg| {
         known.get_long().is_some_and(|long| written.strip_prefix("--") == Some(long))
             || known.get_short().is_some_and(|short| *written == format!("-{short}"))
     };
-    inner.is_some_and(|inner| inner.get_arguments().any(is_it))
+    let top = super::command();
+    find(&top, command).is_some_and(|inner| inner.get_arguments().any(is_it))
+}
+
+/// Returns a command of several words, such as `beanring put`.
+fn find<'a>(top: &'a Command, command: &str) -> Option<&'a Command> {
+    command.split(' ').skip(1).try_fold(top, |command, name| command.find_subcommand(name))
 }
 
 /// Whether a short flag takes a value.
@@ -269,8 +273,8 @@ fn spelled(argument: &str, command: &str) -> String {
     let given = argument.split(' ').next().unwrap_or_default();
     let name = given.trim_start_matches('-');
     let top = super::command();
-    let inner = command.split(' ').skip(1).try_fold(&top, |command, name| command.find_subcommand(name));
-    let mut arguments = inner.unwrap_or(&top).get_arguments().filter(|known| known.get_long() == Some(name));
+    let mut arguments =
+        find(&top, command).unwrap_or(&top).get_arguments().filter(|known| known.get_long() == Some(name));
     let short = arguments.find_map(Arg::get_short);
     short.map_or_else(|| given.to_owned(), |short| format!("-{short}/--{name}"))
 }

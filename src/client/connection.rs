@@ -44,7 +44,7 @@ pub(super) const ASKED_MAX: usize = 64;
 
 /// A shared socket: one thread may send while another receives, and a third may end both.
 #[derive(Clone, Debug)]
-pub struct Socket(Arc<TcpStream>);
+pub struct Socket(pub(super) Arc<TcpStream>);
 
 /// The layer between the plaintext of a connection and its socket.
 #[derive(Clone, Debug)]
@@ -151,9 +151,14 @@ impl Connection {
     /// As for [`Self::ask`].
     pub fn ask_for(&mut self, follows: Follows, command: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
         self.sender.line(&command)?;
+        self.reply_to(command.as_ref(), follows)
+    }
+
+    /// Sends what is buffered, and returns the reply.
+    fn reply_to(&mut self, command: &[u8], follows: Follows) -> Result<Reply, ClientError> {
         self.sender.flush()?;
         let mut reply = self.receiver.reply(follows)?;
-        reply.note_command(command.as_ref());
+        reply.note_command(command);
         Ok(reply)
     }
 
@@ -163,10 +168,7 @@ impl Connection {
     /// As for [`Self::ask`].
     pub fn put(&mut self, pri: u32, times: [Seconds; 2], body: &[u8]) -> Result<Reply, ClientError> {
         self.sender.put(pri, times, "", body)?;
-        self.sender.flush()?;
-        let mut reply = self.receiver.reply(Follows::Nothing)?;
-        reply.note_command(b"put");
-        Ok(reply)
+        self.reply_to(b"put", Follows::Nothing)
     }
 
     /// Sends a command line without its CR LF, and the body that follows it. Returns the reply, which must have no data.
@@ -176,10 +178,7 @@ impl Connection {
     pub fn ask_with_body(&mut self, command: &str, body: &[u8]) -> Result<Reply, ClientError> {
         self.sender.line(command)?;
         self.sender.line(body)?;
-        self.sender.flush()?;
-        let mut reply = self.receiver.reply(Follows::Nothing)?;
-        reply.note_command(command.as_bytes());
-        Ok(reply)
+        self.reply_to(command.as_bytes(), Follows::Nothing)
     }
 
     /// Keeps a note with a job that this connection has reserved, if the server has `job-note`. Otherwise the text would be taken for
@@ -195,10 +194,7 @@ impl Connection {
         };
         self.has_notes = Some(has_notes);
         if has_notes {
-            self.sender.line(format!("job-note {id} {}", text.len()))?;
-            self.sender.line(text)?;
-            self.sender.flush()?;
-            self.receiver.reply(Follows::Nothing)?;
+            self.ask_with_body(&format!("job-note {id} {}", text.len()), text)?;
         }
         Ok(())
     }
@@ -354,8 +350,8 @@ impl Sender {
     fn write(&self, bytes: &[u8], until: Instant) -> io::Result<usize> {
         match &self.layer {
             Layer::Plain => {
-                self.socket.set_write_timeout(time_left(until)?)?;
-                (&self.socket).write(bytes)
+                self.socket.0.set_write_timeout(time_left(until)?)?;
+                (&*self.socket.0).write(bytes)
             }
             #[cfg(feature = "tls")]
             Layer::Tls(channel) => channel.write(bytes, until),
@@ -390,8 +386,8 @@ impl Read for Timed {
         let left = || limit.map_or(Ok(None), time_left);
         let count = match &mut self.source {
             Source::Plain { begin } => {
-                self.socket.set_read_timeout(left()?)?;
-                let count = (&self.socket).read(buffer)?;
+                self.socket.0.set_read_timeout(left()?)?;
+                let count = (&*self.socket.0).read(buffer)?;
                 let missing = TLS_ALERT.len().saturating_sub(begin.len());
                 begin.extend_from_slice(&buffer[..count.min(missing)]);
                 count
@@ -421,30 +417,6 @@ impl Socket {
     /// The address of the other end; none of a UNIX socket.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.0.peer_addr().ok().map(|address| address.ip())
-    }
-
-    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_read_timeout(timeout)
-    }
-
-    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_write_timeout(timeout)
-    }
-}
-
-impl Read for &Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&*self.0).read(buffer)
-    }
-}
-
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&*self.0).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -31,7 +31,7 @@ pub enum ClientError {
     Connect { remote: Remote, error: io::Error },
     #[error("{}; {}", broken(.remote, .error), if is_end(.error) { "is it a beanstalk server, and does it still run?" } else { "try again" })]
     Broken { remote: Remote, error: io::Error },
-    #[error("cannot connect to {remote}: {problem}")]
+    #[error("cannot connect to {remote}: {problem}{}", .problem.advice())]
     Tls { remote: Remote, problem: TlsProblem },
     #[error(
         "{remote} does not know the token; correct the file of --token-file or BEANRING_TOKEN_FILE, or add the token to \
@@ -107,7 +107,7 @@ impl ClientError {
         match self {
             Self::Connect { remote, error } => format!("cannot connect to {remote}: {}", text_of(error)),
             Self::Broken { remote, error } => broken(remote, error),
-            Self::Tls { remote, problem } => format!("cannot connect to {remote}: {}", problem.event()),
+            Self::Tls { remote, problem } => format!("cannot connect to {remote}: {problem}"),
             Self::Silent { remote, patience } => {
                 format!("{remote} has not replied within {} s", patience.as_secs())
             }
@@ -122,7 +122,7 @@ impl ClientError {
 }
 
 /// The exit code if the server does not know the token. `wait` has the codes from 4 to 6.
-const UNAUTHORIZED: u8 = 7;
+pub(super) const UNAUTHORIZED: u8 = 7;
 
 /// The most of a strange reply that an error repeats.
 const SHOWN_BYTES_MAX: usize = 80;

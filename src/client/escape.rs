@@ -27,9 +27,7 @@ fn escape(bytes: &[u8], is_kept: impl Fn(char) -> bool) -> String {
                 '\0'..='\x1f' | '\x7f' => {
                     write!(text, "\\x{:02x}", character as u32).expect("memory is there")
                 }
-                _ if is_hidden(character) => {
-                    write!(text, "\\u{{{:x}}}", character as u32).expect("memory is there");
-                }
+                _ if is_hidden(character) => text.extend(character.escape_unicode()),
                 _ => text.push(character),
             }
         }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use serde::Serialize;
 
-use super::error::{ClientError, Refusal};
+use super::error::{ClientError, Refusal, UNAUTHORIZED};
 use super::escape;
 use super::output::say;
 use crate::cli::UsageError;
@@ -78,20 +78,13 @@ fn verb_with_json(arguments: impl Iterator<Item = OsString>) -> Option<String> {
 fn word(error: &ClientError) -> &'static str {
     match error {
         ClientError::Refused(refusal) => word_of_refusal(refusal),
-        ClientError::Config(_)
-        | ClientError::Usage(_)
-        | ClientError::File { .. }
-        | ClientError::Command { .. } => WRONG_USAGE,
         ClientError::Unknown { .. } => UNSUPPORTED,
-        ClientError::Unauthorized { .. } => "unauthorized",
-        ClientError::Connect { .. }
-        | ClientError::Tls { .. }
-        | ClientError::Broken { .. }
-        | ClientError::Silent { .. }
-        | ClientError::Foreign { .. }
-        | ClientError::Unreadable(_)
-        | ClientError::TooLong { .. } => "no-connection",
-        ClientError::Output(_) | ClientError::OutputClosed | ClientError::System { .. } => "client",
+        error => match error.exit_code() {
+            2 => WRONG_USAGE,
+            3 => "no-connection",
+            UNAUTHORIZED => "unauthorized",
+            _ => "client",
+        },
     }
 }
 

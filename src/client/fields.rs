@@ -1,8 +1,7 @@
 //! Statistics as JSON, with the names and units of the HTTP API. What the API does not show stays in `protocol`, by its key
 //! in the reply of the server.
 
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::stats::{Kind, Stats, Value};
 use super::untrusted::Untrusted;
@@ -154,7 +153,8 @@ const MICROSECONDS: &str = "-us";
 const REST: &str = "protocol";
 
 /// A value of an object.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
 enum Node<'a> {
     Null,
     Value(&'a Value),
@@ -271,27 +271,9 @@ fn tags_of<'a>(tags: &Untrusted) -> Object<'a> {
     Object(pairs.collect())
 }
 
-impl Serialize for Node<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Null => serializer.serialize_none(),
-            Self::Value(value) => value.serialize(serializer),
-            Self::Text(text) => text.serialize(serializer),
-            Self::Switch(is_on) => serializer.serialize_bool(*is_on),
-            Self::Seconds(seconds) => serializer.serialize_f64(*seconds),
-            Self::Object(object) => object.serialize(serializer),
-            Self::List(objects) => serializer.collect_seq(objects),
-        }
-    }
-}
-
 impl Serialize for Object<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, node) in &self.0 {
-            map.serialize_entry(name, node)?;
-        }
-        map.end()
+        serializer.collect_map(self.0.iter().map(|(name, node)| (name, node)))
     }
 }
 

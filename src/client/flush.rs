@@ -9,9 +9,9 @@ use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
 use super::failure::JsonFailure;
-use super::inspect;
 use super::output::{Output, say};
 use super::stats::Stats;
+use super::{inspect, units};
 use crate::cli::verbs;
 
 #[derive(Serialize)]
@@ -45,7 +45,9 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
         }
     }
     let flushed = flush(&mut connection, tube)?;
-    report(common, &Flushed { tube, flushed }, &format!("deleted {flushed} job{} of {tube}", plural(flushed)))
+    let line = format!("deleted {} of {tube}", units::jobs(flushed));
+    Output::result(common, &Flushed { tube, flushed }, &line)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn flush_keys(tube: &str, common: &verbs::Common) -> Result<ExitCode, ClientError> {
@@ -58,22 +60,9 @@ fn flush_keys(tube: &str, common: &verbs::Common) -> Result<ExitCode, ClientErro
         )
     })?;
     let flushed = reply.count()?;
-    report(common, &Flushed { tube, flushed }, &format!("forgot {flushed} key{} of {tube}", plural(flushed)))
-}
-
-fn report(common: &verbs::Common, flushed: &Flushed<'_>, line: &str) -> Result<ExitCode, ClientError> {
-    let mut output = Output::new(common);
-    if output.is_json() {
-        output.json(flushed)?;
-    } else {
-        output.line(line)?;
-    }
-    output.flush()?;
+    let plural = if flushed == 1 { "" } else { "s" };
+    Output::result(common, &Flushed { tube, flushed }, &format!("forgot {flushed} key{plural} of {tube}"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-const fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 fn flush(connection: &mut Connection, tube: &str) -> Result<u64, ClientError> {

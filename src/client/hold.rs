@@ -6,17 +6,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
-use super::inspect;
 use super::jobs::Results;
 use super::output::say;
 use super::reply::Follows;
 use super::stats::{Stats, Value};
 use super::units::{self, Seconds};
+use super::{inspect, interrupt};
 use crate::cli::verbs;
 use crate::values::ids::JobId;
 
@@ -78,8 +75,7 @@ pub(super) fn until_signal(
     held: &[Held],
     time: Option<Duration>,
 ) -> Result<(), ClientError> {
-    let failed = |error| ClientError::System { what: "wait for signals", error };
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = interrupt::signals()?;
     let (ended, end) = mpsc::channel();
     thread::spawn(move || signals.forever().next().map(|_| ended.send(())));
     let interval = held.iter().map(|job| touch_interval(job.stats.time("ttr"))).min();

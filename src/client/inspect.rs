@@ -70,11 +70,10 @@ pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, Cl
 }
 
 pub(super) fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
-    let mut output = Output::new(common);
-    if output.is_json() {
-        output.json(&Object::of(kind, stats))?;
-        return Ok(output.flush()?);
-    }
+    Output::list(common, [Object::of(kind, stats)].into_iter(), || table(kind, stats, is_sorted))
+}
+
+fn table(kind: Kind, stats: &Stats, is_sorted: bool) -> Table {
     let has_sections = kind == Kind::Server;
     let mut rows: Vec<(&Untrusted, &Value)> = stats.iter().collect();
     if is_sorted {
@@ -106,5 +105,5 @@ pub(super) fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool)
         }
         texts.for_each(|text| table.row([String::new(), text]));
     }
-    Ok(output.table(table)?)
+    table
 }

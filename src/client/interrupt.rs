@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 
 use super::error::ClientError;
@@ -43,8 +44,7 @@ impl Interrupt {
     /// # Errors
     /// If the system refuses.
     pub(super) fn catch() -> Result<Self, ClientError> {
-        let failed = |error| ClientError::System { what: "wait for signals", error };
-        let (wake, notify) = UnixStream::pair().map_err(failed)?;
+        let (wake, notify) = UnixStream::pair().map_err(refused)?;
         let signal = Arc::new(AtomicUsize::new(0));
         let is_caught = Arc::new(AtomicBool::new(false));
         let register = |number: i32| {
@@ -55,7 +55,7 @@ impl Interrupt {
             low_level::pipe::register(number, notify.try_clone()?)?;
             io::Result::Ok(())
         };
-        SIGNALS.iter().try_for_each(|(number, _)| register(*number)).map_err(failed)?;
+        SIGNALS.iter().try_for_each(|(number, _)| register(*number)).map_err(refused)?;
         Ok(Self { signal, wake: Arc::new(wake) })
     }
 
@@ -94,6 +94,18 @@ impl Interrupt {
             }
         }
     }
+}
+
+/// Catches the signals that ask a verb to end.
+///
+/// # Errors
+/// If the system refuses.
+pub(super) fn signals() -> Result<Signals, ClientError> {
+    Signals::new(SIGNALS.map(|(number, _)| number)).map_err(refused)
+}
+
+fn refused(error: io::Error) -> ClientError {
+    ClientError::System { what: "wait for signals", error }
 }
 
 impl<R: Read + AsFd> Read for Interruptible<R> {

@@ -11,7 +11,7 @@ use super::failure::JsonFailure;
 use super::output::{Output, say};
 use super::reply::{Follows, Reply};
 use super::stats::{Kind, Stats};
-use super::{hold, inspect};
+use super::{hold, inspect, units};
 use crate::cli::verbs::{self, Common};
 use crate::values::ids::JobId;
 
@@ -29,13 +29,8 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
         });
     }
     let kicked = kick_tube(&mut super::connect(&verb.common)?, verb)?;
-    let mut output = Output::new(&verb.common);
-    if output.is_json() {
-        output.json(&Kicked { tube: &verb.tube, kicked })?;
-    } else {
-        output.line(&format!("kicked {kicked} job{}", if kicked == 1 { "" } else { "s" }))?;
-    }
-    output.flush()?;
+    let line = format!("kicked {}", units::jobs(kicked));
+    Output::result(&verb.common, &Kicked { tube: &verb.tube, kicked }, &line)?;
     Ok(ExitCode::SUCCESS)
 }
 

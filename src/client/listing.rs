@@ -22,17 +22,13 @@ pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
         after = last.number("id");
         jobs.extend(page);
     }
-    let mut output = Output::new(&verb.common);
-    if output.is_json() {
-        for job in &jobs {
-            let mut object = Object::of(Kind::Job, job);
-            object.text("tube", &verb.tube);
-            object.text("state", verb.state.word());
-            output.json(&object)?;
-        }
-        return Ok(output.flush()?);
-    }
-    Ok(output.table(table(verb.state, &jobs))?)
+    let object = |job| {
+        let mut object = Object::of(Kind::Job, job);
+        object.text("tube", &verb.tube);
+        object.text("state", verb.state.word());
+        object
+    };
+    Output::list(&verb.common, jobs.iter().map(object), || table(verb.state, &jobs))
 }
 
 /// Returns the jobs of a page, each with the keys of its line.

@@ -10,6 +10,7 @@ use ratatui_core::text::Span;
 use ratatui_crossterm::crossterm::terminal;
 use serde::Serialize;
 
+use super::error::ClientError;
 use super::escape;
 use super::untrusted::Untrusted;
 use crate::cli::verbs::Common;
@@ -72,6 +73,39 @@ impl Output {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
         Self { stdout: BufWriter::new(stdout), is_json: common.json, is_terminal, is_closed: false }
+    }
+
+    /// Prints the result of a verb: JSON if the flags ask for it, else a line.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn result(common: &Common, json: &impl Serialize, line: &str) -> Result<(), ClientError> {
+        let mut output = Self::new(common);
+        if output.is_json {
+            output.json(json)?;
+        } else {
+            output.line(line)?;
+        }
+        Ok(output.flush()?)
+    }
+
+    /// Prints things: each as a line of JSON if the flags ask for it, else a table of them.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn list(
+        common: &Common,
+        objects: impl Iterator<Item: Serialize>,
+        table: impl FnOnce() -> Table,
+    ) -> Result<(), ClientError> {
+        let mut output = Self::new(common);
+        if !output.is_json {
+            return Ok(output.table(table())?);
+        }
+        for object in objects {
+            output.json(&object)?;
+        }
+        Ok(output.flush()?)
     }
 
     /// Whether JSON is asked for.

@@ -12,7 +12,8 @@ use super::interrupt::Interrupt;
 use super::output::Output;
 use super::reply::Follows;
 use super::stats::Stats;
-use super::{NO_TUBE, inspect};
+use super::untrusted::Untrusted;
+use super::{NO_TUBE, inspect, units};
 use crate::cli::verbs;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
@@ -63,7 +64,7 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     let mut work = Move { state: verb.state, from, to, moved: 0, stopped_at: None };
     let result = work.run(verb, limit, &interrupt);
     let (moved, stopped_at) = (work.moved, work.stopped_at.map(|id| id.0));
-    let plural = if moved == 1 { "" } else { "s" };
+    let jobs = units::jobs(moved);
     let mut output = Output::new(&verb.common);
     if output.is_json() {
         let reason = match &result {
@@ -72,12 +73,12 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
         };
         output.json(&Moved { from: &verb.from, to: &verb.to, moved, stopped_at, reason })?;
     } else {
-        output.line(&format!("moved {moved} job{plural} from {} to {}", verb.from, verb.to))?;
+        output.line(&format!("moved {jobs} from {} to {}", verb.from, verb.to))?;
     }
     output.flush()?;
     result?;
     if moved < limit && interrupt.is_caught() {
-        return interrupt.report(&format!("moved {moved} job{plural}"), &mut output);
+        return interrupt.report(&format!("moved {jobs}"), &mut output);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -121,7 +122,7 @@ impl Move {
             self.moved += moved;
             progress.set_position(self.moved);
             if moved < most {
-                let Some(next) = inspect::if_permitted(self.next_job())?.flatten() else { break };
+                let Some((next, _)) = inspect::if_permitted(self.next_job())?.flatten() else { break };
                 // Whether it moves or is gone, one job less is to be moved.
                 if !self.move_alone(next, to)? {
                     limit -= 1;
@@ -131,10 +132,10 @@ impl Move {
         Ok(())
     }
 
-    /// Returns the job that the next move begins with.
-    fn next_job(&mut self) -> Result<Option<JobId>, ClientError> {
+    /// Returns the job that the next move begins with, and its body.
+    fn next_job(&mut self) -> Result<Option<(JobId, Untrusted)>, ClientError> {
         let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.word()))?;
-        if reply.word() == "NOT_FOUND" { Ok(None) } else { Ok(Some(reply.into_job("peek")?.0)) }
+        if reply.word() == "NOT_FOUND" { Ok(None) } else { Ok(Some(reply.into_job("peek")?)) }
     }
 
     /// Moves one job, for which the server says why it does not. Returns false if the job is gone.
@@ -168,11 +169,7 @@ impl Move {
         progress: &ProgressBar,
     ) -> Result<(), ClientError> {
         while self.moved < limit && !interrupt.is_caught() {
-            let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.word()))?;
-            if reply.word() == "NOT_FOUND" {
-                break;
-            }
-            let (id, body) = reply.into_job("peek")?;
+            let Some((id, body)) = self.next_job()? else { break };
             if self.move_one(id, body.bytes())? {
                 self.moved += 1;
                 progress.set_position(self.moved);

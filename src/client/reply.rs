@@ -60,17 +60,6 @@ pub enum ReadError {
     },
 }
 
-/// What a line of a reply is.
-#[derive(PartialEq, Eq, Debug)]
-enum Parsed {
-    /// The whole reply.
-    Complete(Reply),
-    /// The line, and this number of bytes that follow it.
-    NeedsData { reply: Reply, bytes: u64 },
-    /// No reply of the protocol.
-    Foreign(Untrusted),
-}
-
 impl Follows {
     /// The most bytes that are read behind the line.
     pub const fn bytes_max(self) -> u64 {
@@ -98,11 +87,8 @@ impl Reply {
     /// # Errors
     /// If the input ends, or is not a reply to a command that `follows` belongs to.
     pub fn read(input: &mut impl BufRead, follows: Follows) -> Result<Self, ReadError> {
-        let (mut reply, bytes) = match Self::parse(line(input)?) {
-            Parsed::Complete(reply) => return Ok(reply),
-            Parsed::NeedsData { reply, bytes } => (reply, bytes),
-            Parsed::Foreign(line) => return Err(ReadError::Foreign(line)),
-        };
+        let (mut reply, bytes) = Self::parse(line(input)?)?;
+        let Some(bytes) = bytes else { return Ok(reply) };
         if !follows.is_announced_by(reply.word()) {
             return Err(ReadError::Unexpected(reply.line));
         }
@@ -123,7 +109,8 @@ impl Reply {
         Ok(reply)
     }
 
-    fn parse(line: Vec<u8>) -> Parsed {
+    /// Reads a line. Returns also the number of bytes that follow it.
+    fn parse(line: Vec<u8>) -> Result<(Self, Option<u64>), ReadError> {
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let bytes = match words[..] {
             [b"OK", bytes] | [b"RESERVED" | b"FOUND", _, bytes] => Some(integer(bytes)),
@@ -132,9 +119,9 @@ impl Reply {
         };
         let reply = Self { line: line.into(), data: None, right: None };
         match bytes {
-            Some(Some(bytes)) => Parsed::NeedsData { reply, bytes },
-            None if !reply.word().is_empty() => Parsed::Complete(reply),
-            _ => Parsed::Foreign(reply.line),
+            Some(None) => Err(ReadError::Foreign(reply.line)),
+            None if reply.word().is_empty() => Err(ReadError::Foreign(reply.line)),
+            bytes => Ok((reply, bytes.flatten())),
         }
     }
 
@@ -294,14 +281,14 @@ mod tests {
     fn lines_of_replies() {
         let parse = |line: &str| Reply::parse(line.as_bytes().to_vec());
         for (line, expected) in [("OK 5", 5), ("RESERVED 7 0", 0), ("FOUND 18446744073709551615 12", 12)] {
-            assert!(matches!(parse(line), Parsed::NeedsData { bytes, .. } if bytes == expected), "{line}");
+            assert!(matches!(parse(line), Ok((_, Some(bytes))) if bytes == expected), "{line}");
         }
         for line in ["INSERTED 7", "NOT_FOUND", "KICKED 3", "BURIED"] {
-            assert!(matches!(parse(line), Parsed::Complete(_)), "{line}");
+            assert!(matches!(parse(line), Ok((_, None))), "{line}");
         }
         for line in ["", "HTTP/1.1 400 Bad Request", "+OK", "OK", "OK x", "OK -1", "FOUND 7", "ok 5", " OK 5"]
         {
-            assert!(matches!(parse(line), Parsed::Foreign(_)), "{line}");
+            assert!(matches!(parse(line), Err(ReadError::Foreign(_))), "{line}");
         }
     }
 
@@ -349,9 +336,7 @@ mod tests {
 
     #[test]
     fn numbers_of_replies() {
-        let Parsed::Complete(reply) = Reply::parse(b"INSERTED 18446744073709551615".to_vec()) else {
-            panic!("it is complete")
-        };
+        let (reply, _) = Reply::parse(b"INSERTED 18446744073709551615".to_vec()).expect("it is complete");
         assert_eq!(reply.number(), Some(u64::MAX));
         assert!(reply.clone().expect("INSERTED", "put").is_ok());
         let refusal = reply.expect("DELETED", "job 7").unwrap_err();

@@ -68,14 +68,9 @@ fn add(verb: &ScheduleAdd) -> Result<(), ClientError> {
     })?;
     let done = if replaced.is_some() { "replaced" } else { "scheduled" };
     let stats = statistics(&mut connection, name)?;
-    let mut output = Output::new(&verb.common);
-    if output.is_json() {
-        output.json(&Object::of(Kind::Schedule, &stats))?;
-    } else {
-        let (next, left) = (stats.text("next-run"), Seconds(stats.number("next-run-left")));
-        output.line(&format!("{done} {name}; the next run is at {next}, in {left}"))?;
-    }
-    output.flush()?;
+    let (next, left) = (stats.text("next-run"), Seconds(stats.number("next-run-left")));
+    let line = format!("{done} {name}; the next run is at {next}, in {left}");
+    Output::result(&verb.common, &Object::of(Kind::Schedule, &stats), &line)?;
     warn_of_file(name, replaced.as_ref());
     Ok(())
 }
@@ -107,14 +102,8 @@ fn warn_of_file(name: &str, stats: Option<&Stats>) {
 fn list(verb: &ScheduleList) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let schedules = all(&mut connection)?;
-    let mut output = Output::new(&verb.common);
-    if output.is_json() {
-        for schedule in &schedules {
-            output.json(&Object::of(Kind::Schedule, schedule))?;
-        }
-        return Ok(output.flush()?);
-    }
-    Ok(output.table(table(&schedules))?)
+    let objects = schedules.iter().map(|schedule| Object::of(Kind::Schedule, schedule));
+    Output::list(&verb.common, objects, || table(&schedules))
 }
 
 /// Returns the statistics of all schedules, page by page. A schedule that has disappeared is left out.
@@ -204,13 +193,7 @@ fn remove(verb: &OneSchedule) -> Result<(), ClientError> {
     let stats = inspect::if_permitted(statistics(&mut connection, name))?;
     let reply = connection.ask(format!("schedule-delete {name}"))?;
     reply.expect("DELETED", &subject(name)).map_err(explained)?;
-    let mut output = Output::new(common);
-    if output.is_json() {
-        output.json(&Deleted { name, deleted: true })?;
-    } else {
-        output.line(&format!("deleted {name}"))?;
-    }
-    output.flush()?;
+    Output::result(common, &Deleted { name, deleted: true }, &format!("deleted {name}"))?;
     warn_of_file(name, stats.as_ref());
     Ok(())
 }
@@ -237,13 +220,7 @@ fn run_now(verb: &OneSchedule) -> Result<(), ClientError> {
         }
     })?;
     let id = reply.count()?;
-    let mut output = Output::new(common);
-    if output.is_json() {
-        output.json(&Run { id, schedule: name })?;
-    } else {
-        output.line(&id.to_string())?;
-    }
-    Ok(output.flush()?)
+    Output::result(common, &Run { id, schedule: name }, &id.to_string())
 }
 
 /// Returns the limits that refuse the jobs of a schedule, as far as the server tells them.

@@ -26,15 +26,11 @@ pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
     let reply = connection.ask(format!("pause-tube {tube} {time}"))?;
     let reply = reply.expect("PAUSED", &format!("tube {tube}"));
     reply.map_err(|refusal| refusal.meaning("NOT_FOUND", NO_TUBE))?;
-    let mut output = Output::new(common);
-    if output.is_json() {
-        output.json(&Paused { tube, seconds: *time })?;
-    } else if *time == time::Seconds::ZERO {
-        output.line(&format!("resumed {tube}"))?;
-    } else {
-        output.line(&format!("paused {tube} for {}", units::time(*time)))?;
-    }
-    Ok(output.flush()?)
+    let line = match *time {
+        time::Seconds::ZERO => format!("resumed {tube}"),
+        time => format!("paused {tube} for {}", units::time(time)),
+    };
+    Output::result(common, &Paused { tube, seconds: *time }, &line)
 }
 
 pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
@@ -42,7 +38,11 @@ pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
     reply.expect("DRAINING", "drain").map_err(|refusal| {
         refusal.meaning("UNKNOWN_COMMAND", "the server does not know drain; send it SIGUSR1")
     })?;
-    report(common, true, "the server drains: it refuses new jobs until beanring undrain")
+    Output::result(
+        common,
+        &Draining { draining: true },
+        "the server drains: it refuses new jobs until beanring undrain",
+    )
 }
 
 pub(super) fn undrain(common: &Common) -> Result<(), ClientError> {
@@ -50,15 +50,5 @@ pub(super) fn undrain(common: &Common) -> Result<(), ClientError> {
     reply.expect("NOT_DRAINING", "undrain").map_err(|refusal| {
         refusal.meaning("UNKNOWN_COMMAND", "the server does not know undrain; a restart ends its drain mode")
     })?;
-    report(common, false, "the server accepts new jobs")
-}
-
-fn report(common: &Common, draining: bool, text: &str) -> Result<(), ClientError> {
-    let mut output = Output::new(common);
-    if output.is_json() {
-        output.json(&Draining { draining })?
-    } else {
-        output.line(text)?
-    }
-    Ok(output.flush()?)
+    Output::result(common, &Draining { draining: false }, "the server accepts new jobs")
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use memchr::memmem;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::error::ClientError;
 use super::reply::{document, split, unquoted};
@@ -27,7 +27,8 @@ pub enum Kind {
 }
 
 /// A value of statistics.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     /// A count, a size or a time.
     Number(u64),
@@ -226,25 +227,9 @@ impl fmt::Display for Value {
     }
 }
 
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Number(number) => serializer.serialize_u64(*number),
-            Self::Decimal(number) => serializer.serialize_f64(*number),
-            Self::Switch(is_on) => serializer.serialize_bool(*is_on),
-            Self::List(names) => names.serialize(serializer),
-            Self::Text(text) => text.serialize(serializer),
-        }
-    }
-}
-
 impl Serialize for Stats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
+        serializer.collect_map(self.iter())
     }
 }
 

@@ -59,7 +59,8 @@ impl Target {
         }
         #[cfg(not(feature = "tls"))]
         if remote.is_tls {
-            return Err(ClientError::Usage(super::tls_problem::TlsProblem::NotBuilt.to_string()));
+            let problem = super::tls_problem::TlsProblem::NotBuilt;
+            return Err(ClientError::Usage(format!("{problem}{}", problem.advice())));
         }
         Ok(Self {
             remote,

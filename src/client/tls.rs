@@ -228,8 +228,8 @@ impl Incoming {
 
     /// Waits for ciphertext. Must be empty. Returns how much has come, 0 at the end.
     fn receive(&mut self, socket: &Socket, timeout: Option<Duration>) -> io::Result<usize> {
-        socket.set_read_timeout(timeout)?;
-        let count = (&*socket).read(&mut self.bytes)?;
+        socket.0.set_read_timeout(timeout)?;
+        let count = (&*socket.0).read(&mut self.bytes)?;
         (self.start, self.end) = (0, count);
         Ok(count)
     }
@@ -262,8 +262,8 @@ fn take_output(session: &mut ClientConnection) -> Vec<u8> {
 /// Sends ciphertext, as long as the peer takes it. The time that a slow line needs is added to `until`.
 fn send(socket: &Socket, mut bytes: &[u8], mut until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        socket.set_write_timeout(time_left(until)?)?;
-        match (&*socket).write(bytes) {
+        socket.0.set_write_timeout(time_left(until)?)?;
+        match (&*socket.0).write(bytes) {
             Ok(count) => {
                 bytes = &bytes[count..];
                 until += time_of(count);

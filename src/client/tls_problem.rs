@@ -1,101 +1,91 @@
 //! Why there is no TLS with a server, and what to do.
 
-use std::fmt;
 use std::io;
 
 use super::escape::escaped;
 
 /// Why there is no TLS with a server.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TlsProblem {
     /// The program was built without TLS.
     #[cfg(not(feature = "tls"))]
+    #[error("this beanring was built without TLS")]
     NotBuilt,
     /// The server replied something else.
+    #[error("the server does not speak TLS at this address")]
     NotTls,
     /// The server speaks TLS, and the address is one without.
+    #[error("the server speaks TLS at this address")]
     OnlyTls,
     /// The server has not done the handshake in time.
+    #[error("no TLS handshake within {seconds} s")]
     Silent {
         /// The time in seconds.
         seconds: u64,
     },
     /// The server closed the connection in the handshake.
+    #[error("the server closed the connection in the TLS handshake")]
     Closed,
     /// The server has no TLS 1.3.
+    #[error("the server has no TLS 1.3")]
     Version,
     /// The certificate of the server has expired.
+    #[error("the server's certificate has expired")]
     Expired,
     /// The certificate of the server is not valid yet.
+    #[error("the server's certificate is not valid yet")]
     NotYetValid,
     /// The certificate of the server has other names.
+    #[error("the server's certificate {}", about_names(.names))]
     OtherName {
         /// Its names.
         names: Vec<String>,
     },
     /// No trusted authority has signed the certificate of the server.
+    #[error("no trusted CA has signed the server's certificate")]
     UnknownAuthority,
     /// The certificate of the server is not for servers, or is that of an authority.
+    #[error("the server's certificate is not one for servers")]
     Purpose,
     /// The server wants a certificate of the client.
+    #[error("the server wants a client certificate")]
     CertificateRequired,
     /// The server refused the certificate of the client.
+    #[error("the server refused the client certificate: {alert}")]
     CertificateRefused {
         /// The name of its alert.
         alert: String,
     },
     /// Something else, as the library or the system says it.
+    #[error("{}", escaped(.0.as_bytes()))]
     Other(String),
 }
 
-impl TlsProblem {
-    /// The problem without its advice.
-    pub fn event(&self) -> String {
-        match self {
-            #[cfg(not(feature = "tls"))]
-            Self::NotBuilt => "this beanring was built without TLS".to_owned(),
-            Self::NotTls => "the server does not speak TLS at this address".to_owned(),
-            Self::OnlyTls => "the server speaks TLS at this address".to_owned(),
-            Self::Silent { seconds } => format!("no TLS handshake within {seconds} s"),
-            Self::Closed => "the server closed the connection in the TLS handshake".to_owned(),
-            Self::Version => "the server has no TLS 1.3".to_owned(),
-            Self::Expired => "the server's certificate has expired".to_owned(),
-            Self::NotYetValid => "the server's certificate is not valid yet".to_owned(),
-            Self::OtherName { names } if names.is_empty() => {
-                "the server's certificate has another name".to_owned()
-            }
-            Self::OtherName { names } => {
-                let names: Vec<String> =
-                    names.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
-                format!("the server's certificate is for {}", names.join(", "))
-            }
-            Self::UnknownAuthority => "no trusted CA has signed the server's certificate".to_owned(),
-            Self::Purpose => "the server's certificate is not one for servers".to_owned(),
-            Self::CertificateRequired => "the server wants a client certificate".to_owned(),
-            Self::CertificateRefused { alert } => {
-                format!("the server refused the client certificate: {alert}")
-            }
-            Self::Other(text) => escaped(text.as_bytes()).to_string(),
-        }
+fn about_names(names: &[String]) -> String {
+    match names {
+        [] => "has another name".to_owned(),
+        names => format!("is for {}", escaped(names.join(", ").as_bytes())),
     }
+}
 
-    /// What to do, or nothing.
-    const fn advice(&self) -> &'static str {
+impl TlsProblem {
+    /// What to do, as the end of the sentence, or nothing.
+    pub(super) const fn advice(&self) -> &'static str {
         match self {
             #[cfg(not(feature = "tls"))]
-            Self::NotBuilt => "build it with the feature tls",
-            Self::NotTls => "name its TLS port, or write beanstalk://",
-            Self::OnlyTls => "write beanstalks:// before the host",
-            Self::Silent { .. } => "is it the TLS port, and is the server overloaded?",
-            Self::Closed => "name its TLS port, or write beanstalk:// for one without TLS",
-            Self::Version => "use a newer server",
-            Self::Expired => "renew it, or set the clock right",
-            Self::NotYetValid => "set the clock right",
-            Self::OtherName { .. } => "name the host as the certificate does, or set --tls-name",
-            Self::UnknownAuthority => "name the CA's certificate with --tls-ca",
-            Self::Purpose => "make one with the extended key usage serverAuth that is no CA",
-            Self::CertificateRequired => "name one with --tls-cert and --tls-key",
-            Self::CertificateRefused { .. } => "name one that the server's --tls-client-ca has signed",
+            Self::NotBuilt => "; build it with the feature tls",
+            Self::NotTls => "; name its TLS port, or write beanstalk://",
+            Self::OnlyTls => "; write beanstalks:// before the host",
+            Self::Silent { .. } => "; is it the TLS port, and is the server overloaded?",
+            Self::Closed => "; name its TLS port, or write beanstalk:// for one without TLS",
+            Self::Version => "; use a newer server",
+            Self::Expired => "; renew it, or set the clock right",
+            Self::NotYetValid => "; set the clock right",
+            Self::OtherName { .. } => "; name the host as the certificate does, or set --tls-name",
+            Self::UnknownAuthority => "; name the CA's certificate with --tls-ca",
+            Self::Purpose => "; make one with the extended key usage serverAuth that is no CA",
+            Self::CertificateRequired => "; name one with --tls-cert and --tls-key",
+            Self::CertificateRefused { .. } => "; name one that the server's --tls-client-ca has signed",
             Self::Other(_) => "",
         }
     }
@@ -195,14 +185,4 @@ fn words(name: &str) -> String {
         words.push(one.to_ascii_lowercase());
     }
     words
-}
-
-impl fmt::Display for TlsProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.event())?;
-        match self.advice() {
-            "" => Ok(()),
-            advice => write!(f, "; {advice}"),
-        }
-    }
 }

@@ -33,8 +33,8 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
         _ => None,
     };
     let mut connection = super::connect(common)?;
-    let mut output = Output::new(common);
     let Some((key, given, value)) = rule else {
+        let mut output = Output::new(common);
         let rules = rules(&mut connection, tube)?;
         if output.is_json() {
             output.json(&Rules { tube, rules: &rules })?;
@@ -55,14 +55,11 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
     reply.expect("CONFIGURED", &format!("tube {tube}")).map_err(|refusal| {
         explained(refusal).meaning("OUT_OF_MEMORY", "1,000 tubes have rules; remove those of another one")
     })?;
-    if output.is_json() {
-        output.json(&Configured { tube, key: word, value: typed(key, value) })?;
-    } else if value == "0" {
-        output.line(&format!("removed {word} of {tube}"))?;
-    } else {
-        output.line(&format!("set {word} of {tube} to {given}"))?;
-    }
-    Ok(output.flush()?)
+    let line = match &*value {
+        "0" => format!("removed {word} of {tube}"),
+        _ => format!("set {word} of {tube} to {given}"),
+    };
+    Output::result(common, &Configured { tube, key: word, value: typed(key, value) }, &line)
 }
 
 /// Returns the value of a rule as the protocol has it, without the unit of a size or a time. It is checked here, so that a

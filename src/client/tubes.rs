@@ -53,14 +53,7 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
     if verb.reverse {
         tubes.reverse();
     }
-    let mut output = Output::new(&verb.common);
-    if output.is_json() {
-        for tube in &tubes {
-            output.json(&Object::of(Kind::Tube, tube))?;
-        }
-        return Ok(output.flush()?);
-    }
-    Ok(output.table(table(&tubes))?)
+    Output::list(&verb.common, tubes.iter().map(|tube| Object::of(Kind::Tube, tube)), || table(&tubes))
 }
 
 /// Returns the names of all tubes.
@@ -91,24 +84,30 @@ pub(super) fn statistics(
     Ok(tubes)
 }
 
-fn sort(tubes: &mut [Stats], key: Column) {
-    let number = match key {
-        Column::Name => None,
-        Column::Ready => Some(COUNTS[0].1),
-        Column::Reserved => Some(COUNTS[1].1),
-        Column::Delayed => Some(COUNTS[2].1),
-        Column::Buried => Some(COUNTS[BURIED].1),
-        Column::Held => Some(HELD.1),
-        Column::Waiting => Some(COUNTS[4].1),
-        Column::Puts => Some(COUNTS[5].1),
-        Column::Deletes => Some("cmd-delete"),
-        Column::Oldest => Some(OLDEST),
-        Column::Paused => Some("pause-time-left"),
-    };
+fn sort(tubes: &mut [Stats], column: Column) {
     tubes.sort_by(|one, other| {
-        let rank = |tube: &Stats| number.map(|key| Reverse(tube.number(key)));
+        let rank = |tube: &Stats| column.key().map(|key| Reverse(tube.number(key)));
         rank(one).cmp(&rank(other)).then_with(|| one.text("name").cmp(other.text("name")))
     });
+}
+
+impl Column {
+    /// The key of its number in `stats-tube`.
+    pub(super) const fn key(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Name => return None,
+            Self::Ready => "current-jobs-ready",
+            Self::Reserved => "current-jobs-reserved",
+            Self::Delayed => "current-jobs-delayed",
+            Self::Buried => "current-jobs-buried",
+            Self::Held => HELD.1,
+            Self::Waiting => "current-waiting",
+            Self::Puts => "total-jobs",
+            Self::Deletes => "cmd-delete",
+            Self::Oldest => OLDEST,
+            Self::Paused => "pause-time-left",
+        })
+    }
 }
 
 fn table(tubes: &[Stats]) -> Table {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use jiff::{SignedDuration, civil};
+
 use crate::config::size;
 use crate::time;
 
@@ -23,29 +25,11 @@ pub struct Date(pub u64);
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DAY: u64 = 86_400;
-        let is_leap =
-            |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-        let (mut days, rest) = (self.0 / DAY, self.0 % DAY);
-        let mut year = 1970;
-        while days >= 365 + u64::from(is_leap(year)) {
-            days -= 365 + u64::from(is_leap(year));
-            year += 1;
-            if year > 9999 {
-                return write!(f, "after 9999");
-            }
+        let since = SignedDuration::from_secs(i64::try_from(self.0).unwrap_or(i64::MAX));
+        match civil::date(1970, 1, 1).at(0, 0, 0, 0).checked_add(since) {
+            Ok(moment) => write!(f, "{} {} UTC", moment.date(), moment.time()),
+            Err(_) => f.write_str("after 9999"),
         }
-        let february = 28 + u64::from(is_leap(year));
-        let mut month = 1;
-        for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-            if days < length {
-                break;
-            }
-            days -= length;
-            month += 1;
-        }
-        let (day, hour, minute, second) = (days + 1, rest / 3600, rest / 60 % 60, rest % 60);
-        write!(f, "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
     }
 }
 
@@ -91,6 +75,11 @@ pub(super) fn time(time: time::Seconds) -> String {
     if time.as_whole() < 60 { format!("{time} s") } else { Seconds(time.as_whole().into()).to_string() }
 }
 
+/// A number of jobs: `1 job`, `2 jobs`.
+pub(super) fn jobs(count: u64) -> String {
+    format!("{count} job{}", if count == 1 { "" } else { "s" })
+}
+
 /// A number of bytes that the command line takes, with the largest unit that leaves a whole number: `1536`, `64KiB`.
 pub(super) fn whole_size(bytes: u64) -> String {
     match size::largest_unit(bytes) {
@@ -127,7 +116,6 @@ mod tests {
             assert_eq!(Date(seconds).to_string(), expected, "{seconds}");
         }
     }
-    use crate::cli::verbs;
 
     #[test]
     fn sizes() {
@@ -157,7 +145,7 @@ mod tests {
             [(0, "0s"), (45, "45s"), (90, "90s"), (300, "5m"), (7200, "2h"), (86_400, "1d"), (90_000, "25h")]
         {
             assert_eq!(whole_time(seconds), text);
-            assert_eq!(verbs::seconds(text).map(u64::from), Ok(seconds));
+            assert_eq!(size::seconds(text).map(u64::from), Ok(seconds));
         }
     }
 

@@ -50,10 +50,7 @@ pub fn listen(
     let Address::Tcp { host: default_host, port: default_port } = Address::default() else {
         unreachable!("the default is a port")
     };
-    let port = match port {
-        None => default_port,
-        Some(given) => number(given, u16::MAX.into())? as u16,
-    };
+    let port = port.map_or(Ok(default_port), |given| Ok(number(given, u16::MAX.into())? as u16))?;
     let Some(listen) = listen else {
         return Ok(Some((Address::Tcp { host: default_host, port }, SocketAccess::default())));
     };
@@ -81,17 +78,6 @@ pub(super) fn take_none(given: &mut Settings) -> Result<bool, ConfigError> {
     }
 }
 
-/// Reads the address of a listener with TLS: as an address to listen on, but a host alone has [`PORT_TLS`].
-///
-/// # Errors
-/// If it is not valid.
-pub fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
-    match unix(given.text()?) {
-        Some(result) => result.map_err(|problem| given.error(problem)),
-        None => tcp_endpoint(given, 0, Some(PORT_TLS)).map(|address| (address, SocketAccess::default())),
-    }
-}
-
 /// Checks an address to connect to: `HOST`, `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A host without a port has
 /// [`PORT_DEFAULT`]. A port without a host is one of the loopback address, which other machines cannot reach; it is at
 /// least 1.
@@ -99,12 +85,9 @@ pub fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigEr
 /// # Errors
 /// If it is not valid.
 pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
-    match unix(given.text()?) {
-        Some(Ok((_, access))) if access != SocketAccess::default() => {
-            Err(given.error(Problem::SocketOptionOfServer))
-        }
-        Some(result) => result.map(|(address, _)| address).map_err(|problem| given.error(problem)),
-        None => tcp_endpoint(given, 1, Some(PORT_DEFAULT)),
+    match endpoint_to_listen(given, 1, Some(PORT_DEFAULT))? {
+        (_, access) if access != SocketAccess::default() => Err(given.error(Problem::SocketOptionOfServer)),
+        (address, _) => Ok(address),
     }
 }
 
@@ -190,14 +173,27 @@ pub(super) fn advertised_http(given: &Setting, has_tls: bool) -> Result<Box<str>
     }
 }
 
-/// Reads an address to listen on, whose port may be 0. A UNIX socket may have options.
+/// Reads the address of a listener with TLS: as an address to listen on, but a host alone has [`PORT_TLS`].
 ///
 /// # Errors
 /// If it is not valid.
-pub fn endpoint_to_listen(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
+pub fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
+    endpoint_to_listen(given, 0, Some(PORT_TLS))
+}
+
+/// Reads an address to listen on, whose port is at least `port_least`. A host alone has the default port, if there is one. A UNIX
+/// socket may have options.
+///
+/// # Errors
+/// If it is not valid.
+pub fn endpoint_to_listen(
+    given: &Setting,
+    port_least: u16,
+    port_default: Option<u16>,
+) -> Result<(Address, SocketAccess), ConfigError> {
     match unix(given.text()?) {
         Some(result) => result.map_err(|problem| given.error(problem)),
-        None => tcp_endpoint(given, 0, None).map(|address| (address, SocketAccess::default())),
+        None => Ok((tcp_endpoint(given, port_least, port_default)?, SocketAccess::default())),
     }
 }
 
@@ -370,7 +366,6 @@ mod tests {
             ("/a,mode=00660", "mode=00660 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=+66", "mode=+66 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,group=", "group= must name a group, such as group=www-data"),
-            ("/a,user=web", "user=web is no option of a UNIX socket; write unix:PATH,mode=0660,group=NAME"),
             ("/a,mode=1,mode=2", "mode= is there twice"),
             ("/a,group=a,group=b", "group= is there twice"),
             (
@@ -381,12 +376,5 @@ mod tests {
             let error = socket(given).unwrap_err().to_string();
             assert!(error.ends_with(&format!(": {said}")), "{given}: {error}");
         }
-        // A client connects, and sets neither.
-        let setting = Setting::on_command_line("-a/--addr", "unix:/a,mode=0660");
-        let error = endpoint(&setting).unwrap_err().to_string();
-        assert!(
-            error.ends_with("are for the address that a server listens on; leave them out here"),
-            "{error}"
-        );
     }
 }

@@ -130,7 +130,6 @@ mod tests {
     #[test]
     fn an_unknown_variable_is_an_error() {
         for (name, error) in [
-            ("BEANRING_LISTN", "BEANRING_LISTN: no such variable; did you mean BEANRING_LISTEN?"),
             ("BEANRING_ADRR", "BEANRING_ADRR: no such variable; did you mean BEANRING_ADDR?"),
             ("BEANRING_WALDIR", "BEANRING_WALDIR: no such variable; did you mean BEANRING_WAL_DIR?"),
             (

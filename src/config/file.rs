@@ -18,21 +18,6 @@ const FILE_BYTES_MAX: usize = 1024 * 1024;
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";
 
-/// What may follow a backslash in a text in double quotes, and how many hexadecimal digits follow that.
-const ESCAPES: [(char, usize); 11] = [
-    ('b', 0),
-    ('t', 0),
-    ('n', 0),
-    ('f', 0),
-    ('r', 0),
-    ('e', 0),
-    ('"', 0),
-    ('\\', 0),
-    ('x', 2),
-    ('u', 4),
-    ('U', 8),
-];
-
 /// Reads the settings from the file that a setting names.
 ///
 /// # Errors
@@ -256,11 +241,17 @@ fn problem_of_quotes(line: &str) -> Option<&'static str> {
     let quote = chars.next().filter(|quote| ['"', '\''].contains(quote))?;
     while let Some(char) = chars.next() {
         if char == '\\' && quote == '"' {
-            let escape = chars.next()?;
-            let known = ESCAPES.iter().find(|(known, _)| *known == escape);
-            let mut is_whole =
+            // How many hexadecimal digits follow.
+            let digits = match chars.next()? {
+                'b' | 't' | 'n' | 'f' | 'r' | 'e' | '"' | '\\' => Some(0),
+                'x' => Some(2),
+                'u' => Some(4),
+                'U' => Some(8),
+                _ => None,
+            };
+            let is_whole =
                 |digits| chars.by_ref().take(digits).filter(char::is_ascii_hexdigit).count() == digits;
-            if !known.is_some_and(|&(_, digits)| is_whole(digits)) {
+            if !digits.is_some_and(is_whole) {
                 return Some(
                     "the escape is unknown; write \\\\ for a backslash, or put the text in single quotes",
                 );

@@ -212,9 +212,10 @@ impl ServerConfig {
         let max_memory_bytes = memory_limit(given)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
-        let job_bytes_max = match wal_dir.as_ref().map(|_| ()).or(replicate.as_ref().map(|_| ())) {
-            Some(()) => job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?,
-            None => job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes),
+        let job_bytes_max = if wal_dir.is_some() || replicate.is_some() {
+            job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?
+        } else {
+            job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes)
         };
         warnings.extend(without_effect);
         let listens_only_with_tls = address::take_none(given)?;
@@ -239,11 +240,11 @@ impl ServerConfig {
             allow_foreign_protocols: switch(given, "allow-foreign-protocols")?,
             sub_second: switch(given, "sub-second")?,
             metrics_prefix: metrics_prefix(given.take("metrics-prefix"))?,
-            metrics_tubes: metrics_tubes(given.take("metrics-tubes"))?,
+            metrics_tubes: count(given, "metrics-tubes", METRICS_TUBES_DEFAULT, u32::MAX)?,
             user: user(given.take("user"))?,
             io,
             zero_copy_bytes_max: zero_copy_memory(given, max_memory_bytes)?,
-            tcp_keepalive_s: tcp_keepalive(given.take("tcp-keepalive"))?,
+            tcp_keepalive_s: count(given, "tcp-keepalive", KEEPALIVE_S_DEFAULT, Keepalive::S_MAX)?,
             job_bytes_max,
             max_memory_bytes,
             max_connections: maximum(given, "max-connections", 0)?,
@@ -263,9 +264,7 @@ impl ServerConfig {
         assert_eq!(settings.rest(), None, "every setting is checked");
         Ok(config)
     }
-}
 
-impl ServerConfig {
     /// The address of the listener without TLS, unless there is none.
     pub fn clear_address(&self) -> Option<Address> {
         (!self.listens_only_with_tls).then(|| self.listen.clone().unwrap_or_default())
@@ -296,6 +295,17 @@ impl Setting {
     }
 }
 
+/// The flags that need `--http`.
+const OF_HTTP: [&str; 7] = [
+    "http-host",
+    "http-token",
+    "http-tls",
+    "http-allow-writes",
+    "metrics-prefix",
+    "metrics-tubes",
+    "advertise-http",
+];
+
 /// Settings that were given and change nothing.
 fn without_effect(settings: &Settings) -> Vec<Warning> {
     let is_on = |name: &&str| {
@@ -309,22 +319,9 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
     };
     // A job log in a database has segments too, and keeps reservations.
     let is_replicated = settings.get("replicate").is_some();
-    let of_wal = match is_replicated {
-        true => origins("wal-dir", &["sync-interval", "no-sync"]),
-        false => origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"]),
-    };
-    let of_http = origins(
-        "http",
-        &[
-            "http-host",
-            "http-token",
-            "http-tls",
-            "http-allow-writes",
-            "metrics-prefix",
-            "metrics-tubes",
-            "advertise-http",
-        ],
-    );
+    let of_wal = &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"];
+    let of_wal = origins("wal-dir", if is_replicated { &of_wal[..2] } else { of_wal });
+    let of_http = origins("http", &OF_HTTP);
     let has_token = settings.get("http-token").is_some();
     let writes = settings.get("http-allow-writes").filter(|_| has_token && is_on(&"http-allow-writes"));
     let of_token = writes.map(|given| Warning::WithToken { origin: given.origin.clone() });
@@ -376,13 +373,13 @@ fn choice<T: ValueEnum + Default>(given: &mut Settings, name: &str) -> Result<T,
     T::from_str(given.text()?, true).map_err(|_| given.error(Problem::Choice(words)))
 }
 
+fn count(given: &mut Settings, name: &str, default: u32, max: u32) -> Result<u32, ConfigError> {
+    given.take(name).map_or(Ok(default), |given| Ok(number(given, max.into())? as u32))
+}
+
 /// How many there may be of something; none for 0.
 fn maximum(given: &mut Settings, name: &str, default: u32) -> Result<Option<u32>, ConfigError> {
-    let max = match given.take(name) {
-        None => default,
-        Some(given) => number(given, u32::MAX.into())? as u32,
-    };
-    Ok(Some(max).filter(|&max| max > 0))
+    Ok(Some(count(given, name, default, u32::MAX)?).filter(|&max| max > 0))
 }
 
 fn user(given: Option<Setting>) -> Result<Option<String>, ConfigError> {
@@ -414,16 +411,14 @@ fn memory_limit(given: &mut Settings) -> Result<Option<u64>, ConfigError> {
 }
 
 fn zero_copy_memory(given: &mut Settings, limit: Option<u64>) -> Result<u64, ConfigError> {
-    let bytes = match given.take("zero-copy-memory") {
-        Some(given) => size(&given, None)?,
-        None => ZERO_COPY_BYTES_DEFAULT,
-    };
+    let bytes = given.take("zero-copy-memory");
+    let bytes = bytes.map_or(Ok(ZERO_COPY_BYTES_DEFAULT), |given| size(&given, None))?;
     Ok(limit.map_or(bytes, |limit| bytes.min(limit / ZERO_COPY_SHARE)))
 }
 
 fn http(given: &mut Settings, clients: Address) -> Result<Option<(Address, SocketAccess)>, ConfigError> {
     let Some(given) = given.take("http") else { return Ok(None) };
-    let (address, access) = address::endpoint_to_listen(&given)?;
+    let (address, access) = address::endpoint_to_listen(&given, 0, None)?;
     if address.overlaps(&clients) {
         Err(given.error(Problem::HttpTaken))
     } else {
@@ -457,16 +452,8 @@ fn http_token(given: &mut Settings) -> Result<Option<PathBuf>, ConfigError> {
     }
 }
 
-fn tcp_keepalive(given: Option<Setting>) -> Result<u32, ConfigError> {
-    given.map_or(Ok(KEEPALIVE_S_DEFAULT), |given| Ok(number(given, Keepalive::S_MAX.into())? as u32))
-}
-
 fn file(given: Option<Setting>) -> Result<Option<PathBuf>, ConfigError> {
     given.map(|file| Ok(file.for_file()?.path().to_owned())).transpose()
-}
-
-fn metrics_tubes(given: Option<Setting>) -> Result<u32, ConfigError> {
-    given.map_or(Ok(METRICS_TUBES_DEFAULT), |given| Ok(number(given, u32::MAX.into())? as u32))
 }
 
 /// Follows the data model of Prometheus, without the colon, which is reserved for rules.

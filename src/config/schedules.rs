@@ -83,50 +83,43 @@ fn schedule_of(keys: &DeTable<'_>, at: Range<usize>) -> Result<ConfiguredSchedul
     if body.len() > SCHEDULE_BYTES_MAX as usize {
         return Err((place, format!("must have at most {SCHEDULE_BYTES_MAX} bytes")));
     }
-    let missed = match value("missed") {
-        None => Missed::default(),
-        Some(value) => value
-            .get_ref()
-            .as_str()
-            .and_then(|word| Missed::named(word.as_bytes()))
-            .ok_or_else(|| (value.span(), "must be \"skip\", \"once\" or \"all\"".to_owned()))?,
-    };
-    let overlaps = match value("overlap").map(|value| (value.get_ref(), value.span())) {
-        None => true,
-        Some((DeValue::Boolean(overlaps), _)) => *overlaps,
-        Some((_, place)) => return Err((place, "must be true or false".to_owned())),
+    let missed = |value: &DeValue<'_>| Missed::named(value.as_str()?.as_bytes());
+    let missed = optional(value("missed"), missed, "must be \"skip\", \"once\" or \"all\"")?;
+    let overlaps = optional(value("overlap"), |value| value.as_bool(), "must be true or false")?;
+    let pri_range = format!("must be a number from 0 to {}", u32::MAX);
+    let time = |key| {
+        let expected = "must be a number of seconds, or a text such as \"5m\"";
+        Ok(optional(value(key), seconds, expected)?.map(Seconds::whole))
     };
     Ok(ConfiguredSchedule {
         name,
         tube,
         plan: Plan {
             when,
-            pri: number(value("pri"))?.unwrap_or(PRIORITY_DEFAULT),
-            delay: seconds(value("delay"))?.unwrap_or(Seconds::ZERO),
-            ttr: seconds(value("ttr"))?.unwrap_or(Seconds::whole(TTR_SECONDS_DEFAULT)),
-            missed,
-            overlaps,
+            pri: optional(value("pri"), number, &pri_range)?.unwrap_or(PRIORITY_DEFAULT),
+            delay: time("delay")?.unwrap_or(Seconds::ZERO),
+            ttr: time("ttr")?.unwrap_or(Seconds::whole(TTR_SECONDS_DEFAULT)),
+            missed: missed.unwrap_or_default(),
+            overlaps: overlaps.unwrap_or(true),
         },
         body: [body.as_bytes(), b"\r\n"].concat(),
     })
 }
 
-fn number(value: Option<&Spanned<DeValue<'_>>>) -> Result<Option<u32>, Mistake> {
+/// Reads a value, if there is one.
+fn optional<T>(
+    value: Option<&Spanned<DeValue<'_>>>,
+    read: impl Fn(&DeValue<'_>) -> Option<T>,
+    expected: &str,
+) -> Result<Option<T>, Mistake> {
     let Some(value) = value else { return Ok(None) };
-    let number = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string().parse().ok(),
-        _ => None,
-    };
-    number.map(Some).ok_or_else(|| (value.span(), format!("must be a number from 0 to {}", u32::MAX)))
+    read(value.get_ref()).map(Some).ok_or_else(|| (value.span(), expected.to_owned()))
 }
 
-fn seconds(value: Option<&Spanned<DeValue<'_>>>) -> Result<Option<Seconds>, Mistake> {
-    let Some(value) = value else { return Ok(None) };
-    let seconds = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string().parse().ok(),
-        DeValue::String(text) => size::seconds(text).ok(),
-        _ => None,
-    };
-    let expected = || (value.span(), "must be a number of seconds, or a text such as \"5m\"".to_owned());
-    seconds.map(|seconds| Some(Seconds::whole(seconds))).ok_or_else(expected)
+fn number(value: &DeValue<'_>) -> Option<u32> {
+    value.as_integer()?.to_string().parse().ok()
+}
+
+fn seconds(value: &DeValue<'_>) -> Option<u32> {
+    number(value).or_else(|| size::seconds(value.as_str()?).ok())
 }

@@ -31,6 +31,7 @@ enum Manner {
     ClosesAfter(u64),
     NonsenseAfter(u64),
     SilentAfter(u64),
+    TooBigAfter(u64),
 }
 
 /// Serves on a port of its own until the test process ends, with a queue for each connection.
@@ -77,6 +78,7 @@ fn converse(stream: TcpStream, manner: Manner, all_puts: &AtomicU64) -> std::io:
                     }
                     Manner::NonsenseAfter(limit) if puts > limit => output.write_all(b"SERVED 1\r\n")?,
                     Manner::SilentAfter(limit) if puts > limit => {}
+                    Manner::TooBigAfter(limit) if puts > limit => output.write_all(b"JOB_TOO_BIG\r\n")?,
                     Manner::OutOfMemoryEveryTenth if puts % 10 == 0 => {
                         output.write_all(b"OUT_OF_MEMORY\r\n")?
                     }
@@ -174,11 +176,7 @@ fn no_figures_from_a_server_that_fails() {
         fails(&fake(Manner::ClosesAfter(20)), &options, "closed a connection");
         fails(&fake(Manner::NonsenseAfter(20)), &options, "the answer to put makes no sense: \"SERVED 1\"");
         fails(&fake(Manner::SilentAfter(20)), &options, "no answer for 0.3 s");
-        fails(
-            &fake(Manner::Right),
-            &options.replace("put", "touch --reserved 3"),
-            "the server answers UNKNOWN_COMMAND to touch",
-        );
+        fails(&fake(Manner::TooBigAfter(20)), &options, "the server answers JOB_TOO_BIG to put");
     }
 }
 
@@ -340,19 +338,14 @@ fn counts_agree_with_the_server() {
     // The operations of each row, and commands that are sent.
     for (options, rows, sent) in [
         ("put -n 3000 -d 8", &[3000][..], &[][..]),
-        (
-            "cycle -n 3000 -d 8 --tubes 5 --watched 3 --reserved 10",
-            &[3000],
-            &[("put", 3000 + 16 * 10), ("reserve", 3000)],
-        ),
+        ("cycle -n 3000 -d 8 --tubes 5", &[3000], &[("put", 3000), ("reserve", 3000)]),
         ("cycle -n 1000 -d 4 --tubes 20 --tube-by job", &[1000], &[]),
         ("delivery -n 3000 -d 4 --consumers 7", &[3000], &[("delete", 3000)]),
         ("delivery put -n 1000 -r 5000", &[1000, 1000], &[]),
         ("put -t 500ms --warm-up 100ms -r 3000", &[1500], &[]),
         ("fill-drain -n 3001 -d 16", &[3001, 3001], &[]),
-        ("touch -n 2000 -c 4 --reserved 50", &[2000], &[("touch", 2000)]),
         ("put cycle -n 200 -d 3 -b 60000 --io epoll", &[200, 200], &[]),
-        ("cycle -n 500 -b 0 --idle 20 --waiting 20", &[500], &[]),
+        ("cycle -n 500 -b 0 --idle 20", &[500], &[]),
     ] {
         agrees(options, |report| {
             for (row, &operations) in rows.iter().enumerate() {
@@ -394,7 +387,7 @@ fn every_workload_over_tls() {
     let ca = all.ca.display();
     let options = format!("--tls --tls-ca {ca} --tls-name localhost");
     for load in [
-        "put cycle touch -c 4 -d 16 -n 2000 --reserved 10 --idle 20 --waiting 3",
+        "put cycle -c 4 -d 16 -n 2000 --idle 20",
         "put cycle -c 2 -d 8 -b 60000 -n 200 --io epoll",
         "delivery fill-drain -c 4 -n 2000",
         "handshake -c 4 -n 100",

@@ -1,6 +1,12 @@
-//! Job bodies that can be verified: a stamp with a checksum, then a pattern derived from the seed.
+//! Job bodies that can be verified: a stamp with a checksum, then a pattern derived from a seed.
 
 use itoa::Buffer;
+
+/// The seed of bodies and of every choice.
+pub const SEED: u64 = 1;
+
+/// The TTR of all jobs, longer than any run.
+const TTR_S: u32 = 86_400;
 
 /// A body of at least this size carries a [`Stamp`]; a shorter one is pattern only.
 pub const STAMP_BYTES: usize = 16;
@@ -15,11 +21,11 @@ pub struct Stamp {
 }
 
 /// An error in a body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BodyFault {
-    /// The length differs.
+    #[error("a body has another length than was put")]
     Length,
-    /// The bytes differ from those of the run.
+    #[error("a body has other bytes than were put")]
     Bytes,
 }
 
@@ -29,24 +35,23 @@ pub struct Bodies {
     command: Vec<u8>,
     body_at: usize,
     body_bytes: usize,
-    seed: u64,
 }
 
 impl Bodies {
     /// Prepares bodies of `body_bytes` for a command that begins with `head`.
-    pub fn new(head: &[u8], body_bytes: usize, seed: u64) -> Bodies {
+    pub fn new(head: &[u8], body_bytes: usize) -> Bodies {
         let mut command = Vec::with_capacity(head.len() + body_bytes + 2);
         command.extend_from_slice(head);
-        let mut random = Random::new(seed);
+        let mut random = Random::new(SEED);
         command.extend((0..body_bytes).map(|_| b'a' + (random.next() % 26) as u8));
         command.extend_from_slice(b"\r\n");
-        Bodies { command, body_at: head.len(), body_bytes, seed }
+        Bodies { command, body_at: head.len(), body_bytes }
     }
 
     /// Prepares bodies for beanstalk's `put`.
-    pub fn for_put(body_bytes: usize, ttr_s: u32, seed: u64) -> Bodies {
-        let head = format!("put 1024 0 {ttr_s} {body_bytes}\r\n");
-        Bodies::new(head.as_bytes(), body_bytes, seed)
+    pub fn for_put(body_bytes: usize) -> Bodies {
+        let head = format!("put 1024 0 {TTR_S} {body_bytes}\r\n");
+        Bodies::new(head.as_bytes(), body_bytes)
     }
 
     /// Appends the command.
@@ -56,7 +61,7 @@ impl Bodies {
         if self.body_bytes >= STAMP_BYTES {
             out[at..at + 8].copy_from_slice(&stamp.start_ns.to_le_bytes());
             out[at + 8..at + 12].copy_from_slice(&stamp.producer.to_le_bytes());
-            out[at + 12..at + 16].copy_from_slice(&self.check_of(stamp).to_le_bytes());
+            out[at + 12..at + 16].copy_from_slice(&check_of(stamp).to_le_bytes());
         }
     }
 
@@ -75,16 +80,16 @@ impl Bodies {
             producer: u32::from_le_bytes(tail[..4].try_into().expect("4 bytes")),
         };
         let check = u32::from_le_bytes(tail[4..].try_into().expect("4 bytes"));
-        if check == self.check_of(stamp) && *rest == pattern[STAMP_BYTES..] {
+        if check == check_of(stamp) && *rest == pattern[STAMP_BYTES..] {
             Ok(stamp)
         } else {
             Err(BodyFault::Bytes)
         }
     }
+}
 
-    fn check_of(&self, stamp: Stamp) -> u32 {
-        (mix(stamp.start_ns ^ mix(self.seed ^ u64::from(stamp.producer))) >> 32) as u32
-    }
+fn check_of(stamp: Stamp) -> u32 {
+    (mix(stamp.start_ns ^ mix(SEED ^ u64::from(stamp.producer))) >> 32) as u32
 }
 
 /// Appends a number in decimal.
@@ -125,11 +130,11 @@ mod tests {
     #[test]
     fn a_body_comes_back_as_it_was_put() {
         for body_bytes in [0, 1, 15, 16, 17, 64, 1000] {
-            let bodies = Bodies::for_put(body_bytes, 60, 7);
+            let bodies = Bodies::for_put(body_bytes);
             let stamp = Stamp { start_ns: 123_456_789, producer: 42 };
             let mut out = b"before".to_vec();
             bodies.put(stamp, &mut out);
-            let head = format!("beforeput 1024 0 60 {body_bytes}\r\n");
+            let head = format!("beforeput 1024 0 86400 {body_bytes}\r\n");
             assert!(out.starts_with(head.as_bytes()) && out.ends_with(b"\r\n"));
             let body = &out[head.len()..out.len() - 2];
             let expected = if body_bytes >= STAMP_BYTES { stamp } else { Stamp::default() };
@@ -139,7 +144,7 @@ mod tests {
 
     #[test]
     fn any_flipped_bit_is_seen() {
-        let bodies = Bodies::for_put(40, 60, 7);
+        let bodies = Bodies::for_put(40);
         let mut out = Vec::new();
         bodies.put(Stamp { start_ns: 5, producer: 1 }, &mut out);
         let body = &mut out[bodies.body_at..bodies.body_at + 40];
@@ -149,7 +154,5 @@ mod tests {
             body[bit / 8] ^= 1 << (bit % 8);
         }
         assert_eq!(bodies.check(&body[1..]), Err(BodyFault::Length));
-        let other_seed = Bodies::for_put(40, 60, 8);
-        assert_eq!(other_seed.check(body), Err(BodyFault::Bytes));
     }
 }

@@ -1,12 +1,13 @@
 //! A connection under load. It begins what may begin, writes it, reads and checks the replies, and starts over. It is
 //! the same for every workload and both transports.
 
-use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::cell::Cell;
+use std::future::pending;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+
+use tokio::sync::Notify;
 
 use crate::failure::Failure;
 use crate::meter::Meter;
@@ -27,8 +28,7 @@ const ROOM_BYTES_MIN: usize = 2 * 1024;
 /// the end.
 #[derive(Default)]
 pub struct Lane {
-    waker: RefCell<Option<Waker>>,
-    woken: Cell<bool>,
+    notify: Notify,
     /// Jobs that this producer has put and no consumer has received.
     outstanding: Cell<u64>,
 }
@@ -36,21 +36,7 @@ pub struct Lane {
 impl Lane {
     /// Wakes the task, so that it checks what it may begin.
     pub fn wake(&self) {
-        self.woken.set(true);
-        if let Some(waker) = self.waker.borrow_mut().take() {
-            waker.wake();
-        }
-    }
-
-    fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.woken.take() {
-            return Poll::Ready(());
-        }
-        let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
-        Poll::Pending
+        self.notify.notify_one();
     }
 }
 
@@ -128,22 +114,24 @@ impl<S: Stream, P: Script> Line<S, P> {
     }
 
     /// The received bytes, or `None` if another task has woken the lane.
-    async fn read_or_woken<F>(&self, mut reading: Pin<&mut Option<F>>) -> Option<Returned<usize>>
+    async fn read_or_woken<F>(&self, reading: Pin<&mut Option<F>>) -> Option<Returned<usize>>
     where
         F: Future<Output = Returned<usize>>,
     {
-        poll_fn(|cx| {
-            if let Some(read) = reading.as_mut().as_pin_mut()
-                && let Poll::Ready(returned) = read.poll(cx)
-            {
-                return Poll::Ready(Some(returned));
+        let read = async {
+            match reading.as_pin_mut() {
+                Some(read) => read.await,
+                None => pending().await,
             }
-            match self.lane() {
-                Some(lane) => lane.poll_woken(cx).map(|()| None),
-                None => Poll::Pending,
-            }
-        })
-        .await
+        };
+        match self.lane() {
+            Some(lane) => tokio::select! {
+                biased;
+                returned = read => Some(returned),
+                () = lane.notify.notified() => None,
+            },
+            None => Some(read.await),
+        }
     }
 
     fn begin(&mut self, state: &mut State) {
@@ -168,8 +156,7 @@ impl<S: Stream, P: Script> Line<S, P> {
                 self.meter.begun(start_ns, now_ns.saturating_sub(start_ns));
             }
             if let Part::Producer { .. } = self.part {
-                let outstanding = &self.lanes[self.index].outstanding;
-                outstanding.set(outstanding.get() + 1);
+                self.lanes[self.index].outstanding.update(|count| count + 1);
             }
         }
     }
@@ -192,7 +179,7 @@ impl<S: Stream, P: Script> Line<S, P> {
                 }
             }
         }
-        self.meter.replied(replies);
+        self.meter.replies.update(|count| count + replies);
         inbox.make_room(need);
         Ok(())
     }
@@ -258,7 +245,7 @@ struct State {
 
 /// Records that a job of this producer was received, or never put.
 fn release(lane: &Lane) {
-    lane.outstanding.set(lane.outstanding.get().checked_sub(1).expect("what was received was put"));
+    lane.outstanding.update(|count| count.checked_sub(1).expect("what was received was put"));
 }
 
 /// Received bytes. Those before `at` have been consumed.

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         .and_then(|()| start(args))
         .and_then(|report| report.publish(json.as_deref()).map(|()| report));
     match done {
-        Ok(report) if report.is_interrupted() => ExitCode::from(EXIT_INTERRUPTED),
+        Ok(report) if report.interrupted => ExitCode::from(EXIT_INTERRUPTED),
         Ok(report) if report.has_errors() => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),

@@ -1,6 +1,7 @@
 //! Counts and latencies of connections under load.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hdrhistogram::Histogram;
@@ -20,7 +21,6 @@ pub enum Command {
     Reserve,
     ReserveWithTimeout,
     Delete,
-    Touch,
     Use,
     Watch,
     Ignore,
@@ -31,12 +31,11 @@ pub enum Command {
 }
 
 impl Command {
-    const TEXTS: [&str; 12] = [
+    const TEXTS: [&str; 11] = [
         "put",
         "reserve",
         "reserve-with-timeout",
         "delete",
-        "touch",
         "use",
         "watch",
         "ignore",
@@ -58,12 +57,11 @@ pub struct Sent([Cell<u64>; Command::TEXTS.len()]);
 
 impl Sent {
     pub fn count(&self, command: Command) {
-        let cell = &self.0[command as usize];
-        cell.set(cell.get() + 1);
+        self.0[command as usize].update(|count| count + 1);
     }
 
     /// Returns the counters that are not 0, by name.
-    pub fn totals(&self) -> Vec<(&'static str, u64)> {
+    pub fn totals(&self) -> BTreeMap<&'static str, u64> {
         let all = Command::TEXTS.into_iter().zip(self.0.iter().map(Cell::get));
         all.filter(|&(_, count)| count > 0).collect()
     }
@@ -85,14 +83,19 @@ pub type Latencies = Histogram<u32>;
 pub struct Meter {
     belongs: Belongs,
     window: Cell<(u64, u64)>,
-    latencies: RefCell<Latencies>,
-    lateness: RefCell<Latencies>,
-    operations: Cell<u64>,
-    last_done_ns: Cell<u64>,
+    /// In nanoseconds.
+    pub latencies: RefCell<Latencies>,
+    /// How late operations began, in nanoseconds.
+    pub lateness: RefCell<Latencies>,
+    /// Measured operations.
+    pub operations: Cell<u64>,
+    /// When the last of these ended.
+    pub last_done_ns: Cell<u64>,
     by_connection: Vec<Cell<u64>>,
-    unsettled: Cell<u64>,
-    replies: Cell<u64>,
-    errors: Cell<u64>,
+    /// Operations in flight.
+    pub unsettled: Cell<u64>,
+    pub replies: Cell<u64>,
+    pub errors: Cell<u64>,
     complaints: RefCell<Vec<Complaint>>,
 }
 
@@ -104,13 +107,13 @@ impl Meter {
             window: Cell::new((u64::MAX, u64::MAX)),
             latencies: RefCell::new(latencies()),
             lateness: RefCell::new(latencies()),
-            operations: Cell::new(0),
-            last_done_ns: Cell::new(0),
-            by_connection: vec![Cell::new(0); connections],
-            unsettled: Cell::new(0),
-            replies: Cell::new(0),
-            errors: Cell::new(0),
-            complaints: RefCell::new(Vec::new()),
+            operations: Cell::default(),
+            last_done_ns: Cell::default(),
+            by_connection: vec![Cell::default(); connections],
+            unsettled: Cell::default(),
+            replies: Cell::default(),
+            errors: Cell::default(),
+            complaints: RefCell::default(),
         })
     }
 
@@ -126,7 +129,7 @@ impl Meter {
 
     /// Records the begin of an operation, `late_ns` after it was due.
     pub fn begun(&self, start_ns: u64, late_ns: u64) {
-        self.unsettled.set(self.unsettled.get() + 1);
+        self.unsettled.update(|count| count + 1);
         if self.is_inside(start_ns) {
             self.lateness.borrow_mut().saturating_record(late_ns);
         }
@@ -134,7 +137,7 @@ impl Meter {
 
     /// Records the end of an operation, successful or not.
     pub fn settled(&self) {
-        self.unsettled.set(self.unsettled.get().checked_sub(1).expect("what ends has begun"));
+        self.unsettled.update(|count| count.checked_sub(1).expect("what ends has begun"));
     }
 
     /// Records the latency of a successful operation.
@@ -145,21 +148,15 @@ impl Meter {
         };
         if self.is_inside(decides) {
             self.latencies.borrow_mut().saturating_record(now_ns.saturating_sub(start_ns));
-            self.operations.set(self.operations.get() + 1);
+            self.operations.update(|count| count + 1);
             self.last_done_ns.set(now_ns);
-            let own = &self.by_connection[connection];
-            own.set(own.get() + 1);
+            self.by_connection[connection].update(|count| count + 1);
         }
-    }
-
-    /// Records received replies.
-    pub fn replied(&self, count: u64) {
-        self.replies.set(self.replies.get() + count);
     }
 
     /// Counts an error, and prints the first one of each kind.
     pub fn complain(&self, complaint: Complaint) {
-        self.errors.set(self.errors.get() + 1);
+        self.errors.update(|count| count + 1);
         let mut complaints = self.complaints.borrow_mut();
         if !complaints.contains(&complaint) {
             eprintln!("beanring-bench: error: {complaint} (more of these are only counted)");
@@ -167,52 +164,14 @@ impl Meter {
         }
     }
 
-    /// Returns the number of measured operations.
-    pub fn operations(&self) -> u64 {
-        self.operations.get()
-    }
-
     /// Returns when the window opened.
     pub fn opened_ns(&self) -> u64 {
         self.window.get().0
     }
 
-    /// Returns when the last measured operation ended.
-    pub fn last_done_ns(&self) -> u64 {
-        self.last_done_ns.get()
-    }
-
-    /// Returns the number of operations in flight.
-    pub fn unsettled(&self) -> u64 {
-        self.unsettled.get()
-    }
-
-    pub fn replies(&self) -> u64 {
-        self.replies.get()
-    }
-
-    pub fn errors(&self) -> u64 {
-        self.errors.get()
-    }
-
     /// Returns the first error.
     pub fn first_complaint(&self) -> Option<Complaint> {
         self.complaints.borrow().first().copied()
-    }
-
-    /// Returns the latency at a quantile, in nanoseconds.
-    pub fn latency_ns(&self, quantile: f64) -> u64 {
-        self.latencies.borrow().value_at_quantile(quantile)
-    }
-
-    /// Returns the mean latency in nanoseconds.
-    pub fn latency_mean_ns(&self) -> f64 {
-        self.latencies.borrow().mean()
-    }
-
-    /// Returns how late operations began, at a quantile.
-    pub fn lateness_ns(&self, quantile: f64) -> u64 {
-        self.lateness.borrow().value_at_quantile(quantile)
     }
 
     /// Returns the fewest and the most operations of one connection, relative to the mean.
@@ -246,8 +205,9 @@ mod tests {
         meter.done(1, 5, 19);
         meter.close(20);
         meter.done(0, 15, 20);
-        assert_eq!(meter.operations(), 2);
-        assert_eq!((meter.latency_ns(0.0), meter.latency_ns(1.0)), (5, 14));
+        assert_eq!(meter.operations.get(), 2);
+        let latencies = meter.latencies.borrow();
+        assert_eq!([0.0, 1.0].map(|quantile| latencies.value_at_quantile(quantile)), [5, 14]);
     }
 
     #[test]
@@ -256,7 +216,7 @@ mod tests {
         meter.open(10);
         meter.done(0, 9, 12);
         meter.done(0, 10, 1000);
-        assert_eq!(meter.operations(), 1);
+        assert_eq!(meter.operations.get(), 1);
     }
 
     #[test]
@@ -273,7 +233,7 @@ mod tests {
         let meter = Meter::new(Belongs::ByStart, 1);
         meter.open(0);
         meter.done(0, 0, 7_000_000_000);
-        let got = meter.latency_ns(1.0) as f64;
+        let got = meter.latencies.borrow().value_at_quantile(1.0) as f64;
         assert!((got / 7e9 - 1.0).abs() < 0.001);
     }
 }

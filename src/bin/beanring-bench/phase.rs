@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::meter::{Belongs, Meter};
 use crate::pace::{Clock, Pace, Schedule, Supply, release};
-use crate::proc::{Cpu, Memory, Process, Threads, threads_since};
+use crate::proc::{Cpu, Memory, Process, Threads, own, threads_since};
 
 /// Interval between checks for a silent server and updates of the progress line.
 const TICK: Duration = Duration::from_millis(50);
@@ -60,7 +60,7 @@ pub struct Phase {
 struct Sample {
     at_ns: u64,
     server: Option<(Cpu, Memory, Threads)>,
-    own: Cpu,
+    own: Duration,
 }
 
 /// The result of a phase.
@@ -76,7 +76,7 @@ pub struct Measured {
     /// Memory of the server before and after the window.
     pub server_memory: Option<(Memory, Memory)>,
     /// CPU time of the generator in the window.
-    pub own_cpu: Cpu,
+    pub own_cpu: Duration,
     /// Ctrl-C or SIGTERM ended the phase.
     pub interrupted: bool,
     /// The limit of operations ended the phase.
@@ -118,8 +118,9 @@ impl Phase {
         beside: &mut Tasks,
         process: Option<Process>,
         interrupt: &Interrupt,
-        mut progress: Progress,
+        name: &str,
     ) -> Result<Measured, Failure> {
+        let mut progress = Progress::new(name);
         let mut course = Course::begin(&self, process)?;
         if let Pace::Open(schedule) = &self.pace {
             let released = release(schedule.clone(), self.lanes.clone(), self.clock);
@@ -127,7 +128,7 @@ impl Phase {
         }
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !course.abandoned && (!tasks.is_empty() || self.meter.unsettled() > 0) {
+        while !course.abandoned && (!tasks.is_empty() || self.meter.unsettled.get() > 0) {
             let milestone = course.milestone;
             tokio::select! {
                 Some(ended) = tasks.join_next() => ended.expect("connections do not panic")?,
@@ -145,7 +146,7 @@ impl Phase {
                 }
             }
         }
-        progress.clear();
+        drop(progress);
         course.end()
     }
 
@@ -294,9 +295,9 @@ impl<'a> Course<'a> {
 
     fn watch_silence(&mut self) -> Result<(), Failure> {
         let meter = &self.phase.meter;
-        let nothing_due = matches!(self.phase.pace, Pace::Open(_)) && meter.unsettled() == 0;
-        if meter.replies() != self.replies_seen || nothing_due {
-            self.replies_seen = meter.replies();
+        let nothing_due = matches!(self.phase.pace, Pace::Open(_)) && meter.unsettled.get() == 0;
+        if meter.replies.get() != self.replies_seen || nothing_due {
+            self.replies_seen = meter.replies.get();
             self.replies_at = Instant::now();
         }
         let patience = self.phase.task.patience;
@@ -306,7 +307,7 @@ impl<'a> Course<'a> {
     fn end(mut self) -> Result<Measured, Failure> {
         let Some(opened) = self.opened.take() else {
             return Err(if self.interrupted {
-                Failure::NothingDone(None)
+                Failure::NothingMeasured
             } else {
                 Failure::Usage("the load was over before the warm-up was: raise --queue-max")
             });
@@ -317,14 +318,15 @@ impl<'a> Course<'a> {
             None => self.sample()?,
         };
         let meter = self.phase.meter.clone();
-        if meter.operations() == 0 && self.overloaded {
-            return Err(Failure::Overloaded);
-        }
-        if meter.operations() == 0 {
-            return Err(Failure::NothingDone(meter.first_complaint()));
+        if meter.operations.get() == 0 {
+            return Err(match meter.first_complaint() {
+                _ if self.overloaded => Failure::Overloaded,
+                Some(complaint) => Failure::NothingDone(complaint),
+                None => Failure::NothingMeasured,
+            });
         }
         // Operations that are awaited end the window. A task may notice a little later.
-        let end_ns = if is_closed { closed.at_ns } else { meter.last_done_ns() };
+        let end_ns = if is_closed { closed.at_ns } else { meter.last_done_ns.get() };
         let limited = match (&self.phase.pace, self.phase.task.amount) {
             (Pace::Open(_), _) => self.phase.cut,
             (Pace::Closed(_), Amount::For(_)) => !is_closed,
@@ -336,7 +338,7 @@ impl<'a> Course<'a> {
             server_cpu: server.map(|(before, after)| after.0.since(before.0)),
             server_memory: server.map(|(before, after)| (before.1, after.1)),
             server_threads: server.map_or(Vec::new(), |(before, after)| threads_since(&before.2, &after.2)),
-            own_cpu: closed.own.since(opened.own),
+            own_cpu: closed.own - opened.own,
             interrupted: self.interrupted,
             limited: limited && !self.interrupted && !self.overloaded,
             overloaded: self.overloaded,
@@ -349,7 +351,7 @@ impl<'a> Course<'a> {
             Some(process) => Some((process.cpu()?, process.memory()?, process.threads())),
             None => None,
         };
-        Ok(Sample { at_ns: self.phase.clock.now_ns(), server, own: Cpu::own() })
+        Ok(Sample { at_ns: self.phase.clock.now_ns(), server, own: own() })
     }
 }
 
@@ -357,7 +359,7 @@ impl<'a> Course<'a> {
 const PERIOD_NS: u64 = 500_000_000;
 
 /// The progress line of a phase.
-pub struct Progress {
+struct Progress {
     name: String,
     shown: bool,
     terminal: bool,
@@ -366,38 +368,33 @@ pub struct Progress {
 
 impl Progress {
     /// Creates the line of the phase `name`.
-    pub fn new(name: &str) -> Progress {
+    fn new(name: &str) -> Progress {
         Progress { name: name.to_owned(), shown: false, terminal: stderr().is_terminal(), last: (0, 0) }
     }
 
     /// Updates the line, at most twice per second.
-    pub fn show(&mut self, meter: &Meter, now_ns: u64) {
+    fn show(&mut self, meter: &Meter, now_ns: u64) {
         let (then_ns, before) = self.last;
         if !self.terminal || now_ns < then_ns + PERIOD_NS {
             return;
         }
-        let replies = meter.replies();
+        let replies = meter.replies.get();
         let rate = (replies - before) as f64 * 1e9 / (now_ns - then_ns) as f64;
         self.last = (now_ns, replies);
-        let (operations, errors) = (meter.operations(), meter.errors());
+        let (operations, errors) = (meter.operations.get(), meter.errors.get());
         eprint!("\r\x1b[K{}: {operations} operations, {rate:.0} replies/s, {errors} errors", self.name);
         // An error here must not stop the run.
         let _ = stderr().flush();
         self.shown = true;
     }
-
-    /// Erases the line.
-    pub fn clear(&mut self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-            self.shown = false;
-        }
-    }
 }
 
 impl Drop for Progress {
+    /// Erases the line.
     fn drop(&mut self) {
-        self.clear();
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
     }
 }
 

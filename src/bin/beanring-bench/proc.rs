@@ -6,7 +6,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
@@ -24,16 +23,6 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Returns the CPU time of this process.
-    pub fn own() -> Cpu {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("RUSAGE_SELF is always there");
-        let duration = |time: nix::sys::time::TimeVal| {
-            Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
-        };
-        let (user, system) = (duration(usage.user_time()), duration(usage.system_time()));
-        Cpu { total: user + system, user, system }
-    }
-
     /// Returns the CPU time since `before`.
     pub fn since(self, before: Cpu) -> Cpu {
         Cpu {
@@ -42,6 +31,11 @@ impl Cpu {
             system: self.system - before.system,
         }
     }
+}
+
+/// Returns the CPU time of this process.
+pub fn own() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has this clock").into()
 }
 
 /// The CPU time of each thread of a process, by its id.
@@ -186,7 +180,7 @@ mod tests {
     fn this_process() {
         let process = Process::open(std::process::id()).unwrap();
         assert!(process.memory().unwrap().rss_kib > 0);
-        assert!(process.cpu().unwrap().total <= Cpu::own().total + Duration::from_millis(20));
+        assert!(process.cpu().unwrap().total <= own() + Duration::from_millis(20));
         assert!(Process::open(u32::MAX).is_err());
     }
 

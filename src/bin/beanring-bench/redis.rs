@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::body::{Bodies, Stamp};
 use crate::failure::{Complaint, Failure};
 use crate::meter::{Command, Sent};
-use crate::resp::{Resp, scan};
+use crate::resp::scan;
+use crate::scan::{Reply, Scan};
 use crate::script::{Script, Step, Taken};
 
 /// A script in redis's protocol.
@@ -21,12 +22,12 @@ pub struct List {
 
 impl List {
     /// Pushes to the list `key`. With `pops`, takes what was pushed.
-    pub fn new(index: usize, key: &str, body_bytes: usize, seed: u64, pops: bool, sent: Rc<Sent>) -> List {
+    pub fn new(index: usize, key: &str, body_bytes: usize, pops: bool, sent: Rc<Sent>) -> List {
         let head = format!("*3\r\n$5\r\nLPUSH\r\n${}\r\n{key}\r\n${body_bytes}\r\n", key.len());
         let pop = format!("*3\r\n$5\r\nBRPOP\r\n${}\r\n{key}\r\n$1\r\n0\r\n", key.len());
         List {
             index: u32::try_from(index).expect("descriptors are 32 bits"),
-            bodies: Bodies::new(head.as_bytes(), body_bytes, seed),
+            bodies: Bodies::new(head.as_bytes(), body_bytes),
             pop: pops.then(|| pop.into_bytes()),
             sent,
             pending: VecDeque::new(),
@@ -47,20 +48,21 @@ impl Script for List {
 
     fn take(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Taken, Failure> {
         let Some(&(command, start_ns)) = self.pending.front() else { return Err(Failure::Unasked) };
-        let done = Step::done(start_ns, self.index);
-        let step = match (command, scan(input)) {
-            (_, Resp::Partial { need }) => return Ok(Taken::Partial { need }),
-            (Command::Lpush, Resp::Integer { used }) => match &self.pop {
-                None => Step { used, ..done },
-                Some(pop) => {
-                    out.extend_from_slice(pop);
-                    self.expect(Command::Brpop, start_ns);
-                    Step { used, ..Step::default() }
-                }
-            },
-            (Command::Brpop, Resp::Popped { value, used }) => {
-                let complaint = self.bodies.check(value).err().map(Complaint::Body);
-                Step { used, complaint, ..done }
+        let (reply, used) = match scan(input) {
+            Scan::Partial { need } => return Ok(Taken::Partial { need }),
+            Scan::Nonsense => return Err(Failure::nonsense(command, input)),
+            Scan::Whole { reply, used } => (reply, used),
+        };
+        let done = Step { used, ..Step::done(start_ns, self.index) };
+        let step = match (command, reply, &self.pop) {
+            (Command::Lpush, Reply::Pushed, None) => done,
+            (Command::Lpush, Reply::Pushed, Some(pop)) => {
+                out.extend_from_slice(pop);
+                self.expect(Command::Brpop, start_ns);
+                Step { used, ..Step::default() }
+            }
+            (Command::Brpop, Reply::Popped(value), _) => {
+                Step { complaint: self.bodies.check(value).err().map(Complaint::Body), ..done }
             }
             _ => return Err(Failure::nonsense(command, input)),
         };
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_push_and_a_pop() {
-        let mut list = List::new(0, "key", 16, 1, true, Rc::default());
+        let mut list = List::new(0, "key", 16, true, Rc::default());
         let mut out = Vec::new();
         list.begin(9, &mut out);
         let head = b"*3\r\n$5\r\nLPUSH\r\n$3\r\nkey\r\n$16\r\n";
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_error_ends_the_run() {
-        let mut list = List::new(0, "key", 16, 1, false, Rc::default());
+        let mut list = List::new(0, "key", 16, false, Rc::default());
         list.begin(9, &mut Vec::new());
         let failure = list.take(b"-OOM command not allowed\r\n", &mut Vec::new()).unwrap_err();
         assert_eq!(failure.to_string(), "the answer to LPUSH makes no sense: \"-OOM command not allowed\"");

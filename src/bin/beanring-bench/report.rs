@@ -1,5 +1,7 @@
 //! The results, as a table and as JSON.
 
+use std::array;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,7 +13,7 @@ use serde::Serialize;
 use crate::args::{Args, TubeBy, Workload};
 use crate::failure::Failure;
 use crate::phase::Measured;
-use crate::proc::{Cpu, Memory};
+use crate::proc::Memory;
 
 /// All results of a run.
 #[derive(Serialize)]
@@ -19,11 +21,12 @@ pub struct Report {
     version: &'static str,
     target: String,
     generator_io: &'static str,
-    interrupted: bool,
+    /// Ctrl-C or SIGTERM ended the run.
+    pub interrupted: bool,
     settings: Settings,
     rows: Vec<Row>,
     /// Commands sent in total, including warm-up and clean-up: the number that the server must have counted.
-    sent: serde_json::Map<String, serde_json::Value>,
+    sent: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -33,13 +36,9 @@ struct Settings {
     depth: u32,
     body_bytes: u32,
     rate_per_s: Option<u64>,
-    seed: u64,
     tubes: u32,
     tube_by_job: bool,
-    watched: u32,
-    reserved: u32,
     idle: u32,
-    waiting: u32,
 }
 
 /// The results of one phase.
@@ -128,50 +127,46 @@ pub struct Handshakes {
     pub resumed: u64,
 }
 
-#[cfg(feature = "tls")]
-impl Handshakes {
-    /// Returns those since `earlier`.
-    pub fn since(self, earlier: Handshakes) -> Handshakes {
-        Handshakes { all: self.all - earlier.all, resumed: self.resumed - earlier.resumed }
-    }
-}
-
-/// Results of a run that are not those of a phase.
-#[derive(Clone, Copy, Default)]
-pub struct Extra {
-    pub idle: Option<IdleCost>,
-    pub handshakes: Option<Handshakes>,
-}
-
 impl Row {
     /// Collects the results of the phase `workload`.
-    pub fn new(args: &Args, workload: String, measured: &Measured, extra: Extra) -> Row {
+    pub fn new(
+        args: &Args,
+        workload: &str,
+        measured: &Measured,
+        idle: Option<IdleCost>,
+        handshakes: Option<Handshakes>,
+    ) -> Row {
         let meter = &measured.meter;
-        let operations = meter.operations();
-        let per_operation = |cpu: Cpu| us(cpu.total) / operations as f64;
-        let commands_per_operation = commands(args, &workload);
+        let operations = meter.operations.get();
+        let per_operation = |time: Duration| time.as_secs_f64() * 1e6 / operations as f64;
+        let commands_per_operation = commands(args, workload);
         let operations_per_s = operations as f64 / measured.seconds;
-        let latency_us = |quantile| meter.latency_ns(quantile) as f64 / 1e3;
+        let latencies = meter.latencies.borrow();
+        let latency_us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
         let (slowest, fastest) = meter.shares();
+        // Those of a server that has several.
+        let threads = measured.server_threads.iter().filter(|_| measured.server_threads.len() > 1);
+        let threads = threads
+            .map(|(name, time)| Thread { name: name.clone(), cpu_us_per_operation: per_operation(*time) });
         let server = measured.server_cpu.zip(measured.server_memory).map(|(cpu, (before, after))| Server {
-            cpu_us_per_operation: per_operation(cpu),
+            cpu_us_per_operation: per_operation(cpu.total),
             cpu_user_s: cpu.user.as_secs_f64(),
             cpu_system_s: cpu.system.as_secs_f64(),
-            threads: threads(&measured.server_threads, operations),
+            threads: threads.collect(),
             rss_kib_before: before.rss_kib,
             rss_kib_after: after.rss_kib,
             peak_rss_kib: after.peak_rss_kib,
         });
         Row {
-            workload,
+            workload: workload.to_owned(),
             operations,
-            errors: meter.errors(),
+            errors: meter.errors.get(),
             seconds: measured.seconds,
             operations_per_s,
             commands_per_operation,
             commands_per_s: operations_per_s * commands_per_operation as f64,
             latency_us: Latency {
-                mean: meter.latency_mean_ns() / 1e3,
+                mean: latencies.mean() / 1e3,
                 p50: latency_us(0.5),
                 p90: latency_us(0.9),
                 p99: latency_us(0.99),
@@ -180,25 +175,18 @@ impl Row {
                 max: latency_us(1.0),
             },
             fairness: Fairness { slowest, fastest },
-            begun_late_us_p99: args.rate.map(|_| meter.lateness_ns(0.99) as f64 / 1e3),
+            begun_late_us_p99: args
+                .rate
+                .map(|_| meter.lateness.borrow().value_at_quantile(0.99) as f64 / 1e3),
             server,
-            idle: extra.idle,
-            handshakes: extra.handshakes,
+            idle,
+            handshakes,
             generator_cpu_us_per_operation: per_operation(measured.own_cpu),
             interrupted: measured.interrupted,
             stopped_early: measured.limited || measured.overloaded,
             overloaded: measured.overloaded,
         }
     }
-}
-
-/// The threads of a server that has several.
-fn threads(used: &[(String, Duration)], operations: u64) -> Vec<Thread> {
-    let each = used.iter().map(|(name, time)| Thread {
-        name: name.clone(),
-        cpu_us_per_operation: us(*time) / operations as f64,
-    });
-    if used.len() > 1 { each.collect() } else { Vec::new() }
 }
 
 /// Returns the number of commands per operation.
@@ -222,7 +210,6 @@ impl Report {
         sent: &crate::meter::Sent,
         interrupted: bool,
     ) -> Report {
-        let reserved = args.workloads.iter().map(|&workload| args.reserved(workload)).max().unwrap_or(0);
         let delivery = args.workloads.contains(&Workload::Delivery);
         Report {
             version: env!("CARGO_PKG_VERSION"),
@@ -235,27 +222,18 @@ impl Report {
                 depth: args.depth,
                 body_bytes: args.body,
                 rate_per_s: args.rate,
-                seed: args.seed,
                 tubes: args.tubes,
                 tube_by_job: args.tube_by == TubeBy::Job,
-                watched: args.watched,
-                reserved,
                 idle: args.idle,
-                waiting: args.waiting,
             },
             rows,
-            sent: sent.totals().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect(),
+            sent: sent.totals(),
         }
     }
 
     /// Returns whether any reply was wrong.
     pub fn has_errors(&self) -> bool {
         self.rows.iter().any(|row| row.errors > 0)
-    }
-
-    /// Returns whether Ctrl-C or SIGTERM ended the run.
-    pub fn is_interrupted(&self) -> bool {
-        self.interrupted
     }
 
     /// Prints the table, and writes the JSON if requested.
@@ -283,20 +261,10 @@ impl Report {
             "{}, {connections} connections, depth {depth}, bodies of {body_bytes} bytes, generator on {}\n\n",
             self.target, self.generator_io
         );
-        let cells: Vec<Vec<String>> = std::iter::once(HEADINGS.map(str::to_owned).to_vec())
-            .chain(self.rows.iter().map(Row::cells))
-            .collect();
-        let widths: Vec<usize> = (0..HEADINGS.len())
-            .map(|column| cells.iter().map(|row| row[column].len()).max().unwrap_or(0))
-            .collect();
-        for row in &cells {
-            let mut line = format!("{:<width$}", row[0], width = widths[0]);
-            for (cell, width) in row.iter().zip(&widths).skip(1) {
-                let _ = write!(line, "  {cell:>width$}");
-            }
-            out += line.trim_end();
-            out.push('\n');
-        }
+        let row = |row: &Row| COLUMNS.map(|(_, cell)| cell(row));
+        let headings = COLUMNS.map(|(heading, _)| heading.to_owned());
+        let rows: Vec<_> = [headings].into_iter().chain(self.rows.iter().map(row)).collect();
+        out += &table(&rows, &[0]);
         out += "\nLatencies in us. cpu: of the server, in us per operation; own: of the generator. Fairness: operations\n\
             of the slowest and the fastest connection, as shares of the mean.\n";
         self.rows.iter().for_each(|row| row.notes(&mut out));
@@ -319,44 +287,40 @@ pub fn check_file(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-const HEADINGS: [&str; 13] = [
-    "workload",
-    "operations",
-    "errors",
-    "ops/s",
-    "commands/s",
-    "cpu",
-    "own",
-    "p50",
-    "p99",
-    "p99.9",
-    "max",
-    "slowest",
-    "fastest",
+/// Returns rows as lines, with aligned columns: the names in `left` on the left of their column, numbers on the right.
+pub fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = array::from_fn(width);
+    let cell = |(column, text): (usize, &String)| {
+        let width = widths[column];
+        if left.contains(&column) { format!("{text:width$}  ") } else { format!("{text:>width$}  ") }
+    };
+    let line = |row: &[String; N]| row.iter().enumerate().map(cell).collect::<String>();
+    rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
+}
+
+/// A column of the table: heading and content.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: [Column; 13] = [
+    ("workload", |row| row.workload.clone()),
+    ("operations", |row| row.operations.to_string()),
+    ("errors", |row| row.errors.to_string()),
+    ("ops/s", |row| format!("{:.0}", row.operations_per_s)),
+    ("commands/s", |row| format!("{:.0}", row.commands_per_s)),
+    ("cpu", |row| {
+        row.server.as_ref().map_or("-".to_owned(), |server| format!("{:.2}", server.cpu_us_per_operation))
+    }),
+    ("own", |row| format!("{:.2}", row.generator_cpu_us_per_operation)),
+    ("p50", |row| format!("{:.1}", row.latency_us.p50)),
+    ("p99", |row| format!("{:.1}", row.latency_us.p99)),
+    ("p99.9", |row| format!("{:.1}", row.latency_us.p999)),
+    ("max", |row| format!("{:.1}", row.latency_us.max)),
+    ("slowest", |row| format!("{:.2}", row.fairness.slowest)),
+    ("fastest", |row| format!("{:.2}", row.fairness.fastest)),
 ];
 
 impl Row {
-    fn cells(&self) -> Vec<String> {
-        let latency = &self.latency_us;
-        vec![
-            self.workload.clone(),
-            self.operations.to_string(),
-            self.errors.to_string(),
-            format!("{:.0}", self.operations_per_s),
-            format!("{:.0}", self.commands_per_s),
-            self.server
-                .as_ref()
-                .map_or("-".to_owned(), |server| format!("{:.2}", server.cpu_us_per_operation)),
-            format!("{:.2}", self.generator_cpu_us_per_operation),
-            format!("{:.1}", latency.p50),
-            format!("{:.1}", latency.p99),
-            format!("{:.1}", latency.p999),
-            format!("{:.1}", latency.max),
-            format!("{:.2}", self.fairness.slowest),
-            format!("{:.2}", self.fairness.fastest),
-        ]
-    }
-
     fn notes(&self, out: &mut String) {
         let name = &self.workload;
         // Writing to a String does not fail.
@@ -393,10 +357,6 @@ impl Row {
             let _ = writeln!(out, "{name}: INTERRUPTED after {:.2} s", self.seconds);
         }
     }
-}
-
-fn us(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }
 
 /// Writes to standard output.

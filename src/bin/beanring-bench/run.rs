@@ -3,20 +3,20 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use beanring::io::descriptors::raise_limit;
 
 use crate::args::{Amount, Args, Workload};
-use crate::body::{Bodies, Random};
+use crate::body::Bodies;
 use crate::connection::{Line, Part};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::meter::{Meter, Sent};
+use crate::meter::Sent;
 use crate::net::{Stream, Target, Transport, connect};
 use crate::pace::{Clock, Pace, Supply};
-use crate::phase::{Measured, Phase, Progress, Task, Tasks};
+use crate::phase::{Phase, Task, Tasks};
 use crate::proc::{Memory, Process};
 use crate::redis::List;
-use crate::report::{Extra, IdleCost, Report, Row};
+use crate::report::{IdleCost, Report, Row};
 use crate::script::{Flow, Jobs, Script};
 use crate::setup::{Names, Setup, Watches};
 
@@ -37,7 +37,20 @@ pub async fn run<T: Transport>(args: Args) -> Result<Report, Failure> {
     // A slow minute of the machine affects all workloads rather than all rounds of one.
     for &workload in (0..args.rounds).flat_map(|_| &args.workloads) {
         let found = find::<T>(&args, workload).await?;
-        let run = Run::<T>::new(&args, workload, found, process, &interrupt, sent.clone());
+        let bodies = Rc::new(Bodies::for_put(args.body as usize));
+        let run = Run::<T> {
+            args: &args,
+            workload,
+            target: found,
+            process,
+            interrupt: &interrupt,
+            setup: Setup { args: &args, names: Names::unique(), bodies, sent: sent.clone() },
+            clock: Clock::start(),
+            closing: Rc::default(),
+            beside: Tasks::new(),
+            streams: Vec::new(),
+            idle: None,
+        };
         target = Some(run.target.to_string());
         rows.extend(run.conduct().await?);
         if interrupt.came() {
@@ -61,7 +74,7 @@ async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, F
                 stream.shutdown();
                 return Ok(target);
             }
-            Err(error) => failure = Failure::Connect(target.to_string(), error),
+            Err(error) => failure = error,
         }
     }
     Err(failure)
@@ -80,52 +93,26 @@ struct Run<'a, T: Transport> {
     /// Connections that are not part of the load, and consumers. None may end before the load.
     beside: Tasks,
     streams: Vec<Rc<T::Stream>>,
-    extra: Extra,
+    idle: Option<IdleCost>,
 }
 
-impl<'a, T: Transport> Run<'a, T> {
-    fn new(
-        args: &'a Args,
-        workload: Workload,
-        target: Target,
-        process: Option<Process>,
-        interrupt: &'a Interrupt,
-        sent: Rc<Sent>,
-    ) -> Run<'a, T> {
-        let bodies = Rc::new(Bodies::for_put(args.body as usize, args.ttr, args.seed));
-        Run {
-            args,
-            workload,
-            target,
-            process,
-            interrupt,
-            setup: Setup { args, workload, names: Names::unique(), bodies, sent },
-            clock: Clock::start(),
-            closing: Rc::default(),
-            beside: Tasks::new(),
-            streams: Vec::new(),
-            extra: Extra::default(),
-        }
-    }
-
+impl<T: Transport> Run<'_, T> {
     async fn conduct(mut self) -> Result<Vec<Row>, Failure> {
         self.keep_company().await?;
-        let measured = match self.workload {
-            Workload::RedisPush | Workload::RedisCycle => self.redis().await,
-            Workload::Delivery => self.delivery().await,
-            Workload::FillDrain => self.fill_and_drain().await,
-            Workload::Put => self.alone(Watches::Nothing, |_| Flow::Put).await,
-            Workload::Cycle => self.alone(Watches::ItsOwn, |_| Flow::Cycle).await,
-            Workload::Handshake | Workload::Resume => self.greet().await,
-            Workload::Touch => self.alone(Watches::Nothing, Flow::Touch).await,
+        let (phase, tasks) = match self.workload {
+            Workload::RedisPush | Workload::RedisCycle => self.redis().await?,
+            Workload::Delivery => self.delivery().await?,
+            Workload::FillDrain => return self.fill_and_drain().await,
+            Workload::Put => self.alone(Watches::Nothing, Flow::Put).await?,
+            Workload::Cycle => self.alone(Watches::ItsOwn, Flow::Cycle).await?,
+            Workload::Handshake | Workload::Resume => self.greet(),
         };
-        let measured = measured?;
+        let row = self.measure(&self.workload.name(), phase, tasks).await?;
         self.take_away().await?;
-        let row = |(name, measured): (String, Measured)| Row::new(self.args, name, &measured, self.extra);
-        Ok(measured.into_iter().map(row).collect())
+        Ok(vec![row])
     }
 
-    /// Opens the idle and the waiting connections.
+    /// Opens the idle connections.
     async fn keep_company(&mut self) -> Result<(), Failure> {
         let before = self.memory()?;
         for _ in 0..self.args.idle {
@@ -135,97 +122,81 @@ impl<'a, T: Transport> Run<'a, T> {
         if let (Some(before), true) = (before, self.args.idle > 0) {
             tokio::time::sleep(IDLE_SETTLE).await;
             let after = self.memory()?.expect("it was there before");
-            self.extra.idle = Some(IdleCost::new(before, after, self.args.idle));
-        }
-        for _ in 0..self.args.waiting {
-            let stream = self.connect().await?;
-            self.setup.wait(&stream).await?;
-            self.beside.spawn_local(attend(stream, self.closing.clone()));
+            self.idle = Some(IdleCost::new(before, after, self.args.idle));
         }
         Ok(())
     }
 
-    /// Opens connections that each complete what they begin.
-    async fn alone(
-        &mut self,
-        watches: Watches,
-        flow: impl Fn(Vec<u64>) -> Flow,
-    ) -> Result<Vec<(String, Measured)>, Failure> {
+    /// Opens connections and prepares each.
+    async fn prepared(&mut self, count: u32, watches: Watches) -> Result<Vec<Rc<T::Stream>>, Failure> {
         let mut prepared = Vec::new();
-        for index in 0..self.args.connections as usize {
+        for index in 0..count as usize {
             let stream = self.connect().await?;
-            let held = self.setup.prepare(&stream, index, watches).await?;
-            prepared.push((stream, flow(held)));
+            self.setup.prepare(&stream, index, watches).await?;
+            prepared.push(stream);
         }
-        let phase = self.phase(prepared.len(), prepared.len());
+        Ok(prepared)
+    }
+
+    /// Opens connections that each complete what they begin.
+    async fn alone(&mut self, watches: Watches, flow: Flow) -> Result<(Phase, Tasks), Failure> {
+        let prepared = self.prepared(self.args.connections, watches).await?;
+        let phase = self.phase(prepared.len());
         let mut tasks = Tasks::new();
-        for (index, (stream, flow)) in prepared.into_iter().enumerate() {
+        for (index, stream) in prepared.into_iter().enumerate() {
             let script = self.jobs(flow, index);
             tasks.spawn_local(self.line(&phase, index, stream, script, Part::Alone).work());
         }
-        let name = self.workload.name();
-        Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+        Ok((phase, tasks))
     }
 
-    /// Opens connections one after the other on each of several lanes.
-    async fn greet(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+    /// Opens connections one after the other on each of several lanes. The server closes each, so that the ports in TIME_WAIT
+    /// are not those that the next connections need.
+    fn greet(&self) -> (Phase, Tasks) {
         let count = self.args.connections as usize;
-        let phase = self.phase(count, count);
+        let phase = self.phase(count);
+        let Pace::Closed(supply) = &phase.pace else { unreachable!("checked") };
         let mut tasks = Tasks::new();
         for index in 0..count {
-            let Pace::Closed(supply) = &phase.pace else { unreachable!("checked") };
-            let greeter = Greeter {
-                index,
-                target: self.target.clone(),
-                supply: supply.clone(),
-                meter: phase.meter.clone(),
-                clock: self.clock,
-            };
-            tasks.spawn_local(greeter.work::<T>());
+            let (target, clock) = (self.target.clone(), self.clock);
+            let (supply, meter) = (supply.clone(), phase.meter.clone());
+            tasks.spawn_local(async move {
+                while supply.take() {
+                    let start_ns = clock.now_ns();
+                    meter.begun(start_ns, 0);
+                    let stream = connect::<T>(&target).await?;
+                    stream.write_all(b"quit\r\n".to_vec()).await.0.map_err(Failure::Broken)?;
+                    // Redis says +OK before.
+                    while stream.read(Vec::with_capacity(64)).await.0.map_err(Failure::Broken)? > 0 {}
+                    meter.settled();
+                    meter.replies.update(|count| count + 1);
+                    meter.done(index, start_ns, clock.now_ns());
+                }
+                Ok(())
+            });
         }
-        let name = self.workload.name();
-        #[cfg(feature = "tls")]
-        let before = crate::net::tls::handshakes();
-        let measured = self.measure(&name, phase, tasks).await?;
-        #[cfg(feature = "tls")]
-        {
-            self.extra.handshakes = Some(crate::net::tls::handshakes().since(before));
-        }
-        Ok(vec![(name, measured)])
+        (phase, tasks)
     }
 
-    async fn redis(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+    async fn redis(&mut self) -> Result<(Phase, Tasks), Failure> {
         let count = self.args.connections as usize;
-        let phase = self.phase(count, count);
+        let phase = self.phase(count);
         let mut tasks = Tasks::new();
         for index in 0..count {
             let stream = self.connect().await?;
             let key = self.setup.names.job_tube(index % self.args.tubes as usize);
             let pops = self.workload == Workload::RedisCycle;
-            let body_bytes = self.args.body as usize;
-            let script = List::new(index, &key, body_bytes, self.args.seed, pops, self.setup.sent.clone());
+            let script = List::new(index, &key, self.args.body as usize, pops, self.setup.sent.clone());
             tasks.spawn_local(self.line(&phase, index, stream, script, Part::Alone).work());
         }
-        let name = self.workload.name();
-        Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+        Ok((phase, tasks))
     }
 
-    async fn delivery(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
-        let producers = self.args.connections as usize;
-        let consumers = self.args.consumers.unwrap_or(self.args.connections) as usize;
-        let mut consuming = Vec::new();
-        for index in 0..consumers {
-            let stream = self.connect().await?;
-            self.setup.prepare(&stream, index, Watches::All).await?;
-            consuming.push(stream);
-        }
-        let mut producing = Vec::new();
-        for index in 0..producers {
-            let stream = self.connect().await?;
-            self.setup.prepare(&stream, index, Watches::Nothing).await?;
-            producing.push(stream);
-        }
-        let phase = self.phase(producers, consumers);
+    async fn delivery(&mut self) -> Result<(Phase, Tasks), Failure> {
+        let consumers = self.args.consumers.unwrap_or(self.args.connections);
+        let consuming = self.prepared(consumers, Watches::All).await?;
+        let producing = self.prepared(self.args.connections, Watches::Nothing).await?;
+        let phase = self.phase(consuming.len());
         for (index, stream) in consuming.into_iter().enumerate() {
             let script = self.jobs(Flow::Consume, index);
             let mut line = self.line(&phase, index, stream, script, Part::Consumer(phase.lanes.clone()));
@@ -239,34 +210,28 @@ impl<'a, T: Transport> Run<'a, T> {
             let script = self.jobs(Flow::Produce, index);
             tasks.spawn_local(self.line(&phase, index, stream, script, Part::Producer { window }).work());
         }
-        let name = self.workload.name();
-        Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+        Ok((phase, tasks))
     }
 
-    async fn fill_and_drain(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
-        let connections = self.args.connections as usize;
-        let mut streams = Vec::new();
-        for index in 0..connections {
-            let stream = self.connect().await?;
-            self.setup.prepare(&stream, index, Watches::ItsOwn).await?;
-            streams.push(stream);
-        }
-        let mut measured = Vec::new();
-        for (name, flow) in [("fill", (|| Flow::Put) as fn() -> Flow), ("drain", || Flow::Drain)] {
-            let phase = self.phase(connections, connections);
+    async fn fill_and_drain(mut self) -> Result<Vec<Row>, Failure> {
+        let prepared = self.prepared(self.args.connections, Watches::ItsOwn).await?;
+        let mut rows = Vec::new();
+        for (name, flow) in [("fill", Flow::Put), ("drain", Flow::Drain)] {
+            let phase = self.phase(prepared.len());
             let mut tasks = Tasks::new();
-            for (index, stream) in streams.iter().enumerate() {
-                let script = self.jobs(flow(), index);
+            for (index, stream) in prepared.iter().enumerate() {
+                let script = self.jobs(flow, index);
                 let mut line = self.line(&phase, index, stream.clone(), script, Part::Alone);
                 line.pace = Pace::Closed(Supply::new(self.share(index)));
                 tasks.spawn_local(line.work());
             }
-            measured.push((name.to_owned(), self.measure(name, phase, tasks).await?));
+            rows.push(self.measure(name, phase, tasks).await?);
             if self.interrupt.came() {
                 break;
             }
         }
-        Ok(measured)
+        self.take_away().await?;
+        Ok(rows)
     }
 
     /// Returns the jobs that connection `index` puts in advance. It drains as many, from the same tube.
@@ -276,7 +241,8 @@ impl<'a, T: Transport> Run<'a, T> {
         count / connections + u64::from((index as u64) < count % connections)
     }
 
-    fn phase(&self, begin: usize, sample: usize) -> Phase {
+    /// Prepares a phase in which the operations of `sample` connections are counted.
+    fn phase(&self, sample: usize) -> Phase {
         let bounded = self.workload.piles_up() && self.args.count.is_none();
         let task = Task {
             amount: self.args.amount(self.workload),
@@ -285,12 +251,19 @@ impl<'a, T: Transport> Run<'a, T> {
             limit: if bounded { self.args.queue_jobs_max() } else { u64::MAX },
             patience: self.args.timeout,
         };
-        Phase::new(task, self.clock, begin, sample)
+        Phase::new(task, self.clock, self.args.connections as usize, sample)
     }
 
-    async fn measure(&mut self, name: &str, phase: Phase, tasks: Tasks) -> Result<Measured, Failure> {
-        let progress = Progress::new(name);
-        phase.conduct(tasks, &mut self.beside, self.process, self.interrupt, progress).await
+    async fn measure(&mut self, name: &str, phase: Phase, tasks: Tasks) -> Result<Row, Failure> {
+        #[cfg(feature = "tls")]
+        crate::net::tls::take_handshakes();
+        let measured = phase.conduct(tasks, &mut self.beside, self.process, self.interrupt, name).await?;
+        #[cfg(feature = "tls")]
+        let handshakes = matches!(self.workload, Workload::Handshake | Workload::Resume)
+            .then(crate::net::tls::take_handshakes);
+        #[cfg(not(feature = "tls"))]
+        let handshakes = None;
+        Ok(Row::new(self.args, name, &measured, self.idle, handshakes))
     }
 
     fn line<P: Script>(
@@ -301,7 +274,7 @@ impl<'a, T: Transport> Run<'a, T> {
         script: P,
         part: Part,
     ) -> Line<T::Stream, P> {
-        let receives = !matches!(self.workload, Workload::Put | Workload::Touch | Workload::RedisPush);
+        let receives = !matches!(self.workload, Workload::Put | Workload::RedisPush);
         Line {
             index,
             stream,
@@ -318,16 +291,12 @@ impl<'a, T: Transport> Run<'a, T> {
     }
 
     fn jobs(&self, flow: Flow, index: usize) -> Jobs {
-        let random = Random::new(self.args.seed.wrapping_add(index as u64));
         let setup = &self.setup;
-        let spread = setup.names.spread(self.args);
-        Jobs::new(flow, index, setup.bodies.clone(), setup.sent.clone(), spread, random)
+        Jobs::new(flow, index, setup.bodies.clone(), setup.sent.clone(), setup.names.spread(self.args))
     }
 
     async fn connect(&mut self) -> Result<Rc<T::Stream>, Failure> {
-        let connected = connect::<T>(&self.target).await;
-        let stream = connected.map_err(|error| Failure::Connect(self.target.to_string(), error))?;
-        let stream = Rc::new(stream);
+        let stream = Rc::new(connect::<T>(&self.target).await?);
         self.streams.push(stream.clone());
         Ok(stream)
     }
@@ -357,34 +326,6 @@ impl<'a, T: Transport> Run<'a, T> {
     }
 }
 
-/// Opens connections, one after the other.
-struct Greeter {
-    index: usize,
-    target: Target,
-    supply: Rc<Supply>,
-    meter: Rc<Meter>,
-    clock: Clock,
-}
-
-impl Greeter {
-    /// The server closes each connection, so that the ports in TIME_WAIT are not those that the next connections need.
-    async fn work<T: Transport>(self) -> Result<(), Failure> {
-        while self.supply.take() {
-            let start_ns = self.clock.now_ns();
-            self.meter.begun(start_ns, 0);
-            let connected = connect::<T>(&self.target).await;
-            let stream = connected.map_err(|error| Failure::Connect(self.target.to_string(), error))?;
-            stream.write_all(b"quit\r\n".to_vec()).await.0.map_err(Failure::Broken)?;
-            // Redis says +OK before.
-            while stream.read(Vec::with_capacity(64)).await.0.map_err(Failure::Broken)? > 0 {}
-            self.meter.settled();
-            self.meter.replied(1);
-            self.meter.done(self.index, start_ns, self.clock.now_ns());
-        }
-        Ok(())
-    }
-}
-
 /// Keeps a connection open on which nothing should arrive until the end of the run.
 async fn attend<S: Stream>(stream: Rc<S>, closing: Rc<Cell<bool>>) -> Result<(), Failure> {
     let (result, bytes) = stream.read(Vec::with_capacity(16)).await;
@@ -399,10 +340,6 @@ async fn attend<S: Stream>(stream: Rc<S>, closing: Rc<Cell<bool>>) -> Result<(),
 /// Raises the soft limit of descriptors as far as the connections need.
 fn allow_descriptors(args: &Args) -> Result<(), Failure> {
     let needed = u64::from(args.connections_max()) + DESCRIPTORS_SPARE;
-    let (soft, allowed) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit can be read");
-    if soft >= needed {
-        return Ok(());
-    }
-    setrlimit(Resource::RLIMIT_NOFILE, needed.min(allowed), allowed).expect("soft within hard");
+    let allowed = raise_limit().expect("the limit can be read, and the soft one raised");
     if allowed < needed { Err(Failure::Descriptors { needed, allowed }) } else { Ok(()) }
 }

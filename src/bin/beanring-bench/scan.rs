@@ -22,60 +22,34 @@ pub enum Reply<'a> {
     Using,
     /// `WATCHING count`
     Watching,
-    /// A reply of one word, or of a word and a number that is not used.
-    Word(Word),
+    /// Of redis: `:length`, to LPUSH.
+    Pushed,
+    /// Of redis: an array of a key and this value, to BRPOP.
+    Popped(&'a [u8]),
+    /// A reply of one word, or of a word and a number that is not used: one of [`WORDS`].
+    Word(&'static str),
 }
 
 /// The replies without data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Word {
-    Deleted,
-    Touched,
-    Buried,
-    NotFound,
-    NotIgnored,
-    TimedOut,
-    DeadlineSoon,
-    JobTooBig,
-    Draining,
-    OutOfMemory,
-    InternalError,
-    BadFormat,
-    UnknownCommand,
-    ExpectedCrlf,
-}
+const WORDS: [&str; 13] = [
+    "DELETED",
+    "BURIED",
+    "NOT_FOUND",
+    "NOT_IGNORED",
+    "TIMED_OUT",
+    "DEADLINE_SOON",
+    "JOB_TOO_BIG",
+    "DRAINING",
+    "OUT_OF_MEMORY",
+    "INTERNAL_ERROR",
+    "BAD_FORMAT",
+    "UNKNOWN_COMMAND",
+    "EXPECTED_CRLF",
+];
 
-impl Word {
-    const ALL: [(Word, &'static str); 14] = [
-        (Word::Deleted, "DELETED"),
-        (Word::Touched, "TOUCHED"),
-        (Word::Buried, "BURIED"),
-        (Word::NotFound, "NOT_FOUND"),
-        (Word::NotIgnored, "NOT_IGNORED"),
-        (Word::TimedOut, "TIMED_OUT"),
-        (Word::DeadlineSoon, "DEADLINE_SOON"),
-        (Word::JobTooBig, "JOB_TOO_BIG"),
-        (Word::Draining, "DRAINING"),
-        (Word::OutOfMemory, "OUT_OF_MEMORY"),
-        (Word::InternalError, "INTERNAL_ERROR"),
-        (Word::BadFormat, "BAD_FORMAT"),
-        (Word::UnknownCommand, "UNKNOWN_COMMAND"),
-        (Word::ExpectedCrlf, "EXPECTED_CRLF"),
-    ];
-
-    /// Returns the spelling of the protocol.
-    pub fn text(self) -> &'static str {
-        Word::ALL.iter().find(|(word, _)| *word == self).expect("every word is listed").1
-    }
-
-    /// Returns whether the reply means that the operation has failed.
-    pub fn is_refusal(self) -> bool {
-        !matches!(self, Word::Deleted | Word::Touched)
-    }
-
-    fn parse(line: &[u8]) -> Option<Word> {
-        Word::ALL.iter().find(|(_, text)| text.as_bytes() == line).map(|(word, _)| *word)
-    }
+/// Returns whether a reply of one word means that the operation has failed.
+pub fn is_refusal(word: &str) -> bool {
+    word != "DELETED"
 }
 
 /// The parsed start of the received bytes.
@@ -97,23 +71,18 @@ pub fn scan(input: &[u8]) -> Scan<'_> {
     };
     let used = line.len() + 2;
     let whole = |reply| Scan::Whole { reply, used };
-    let parsed = match line {
-        [b'I', b'N', b'S', b'E', b'R', b'T', b'E', b'D', b' ', id @ ..] => {
-            number(id).map(|id| whole(Reply::Inserted(id)))
+    let mut words = line.splitn(2, |&byte| byte == b' ');
+    let parsed = match (words.next().unwrap_or_default(), words.next()) {
+        (b"INSERTED", Some(id)) => number(id).map(|id| whole(Reply::Inserted(id))),
+        (b"RESERVED", Some(rest)) => reserved(input, used, rest),
+        (b"OK", Some(bytes)) => number(bytes).and_then(|bytes| with_data(input, used, bytes, Reply::Ok)),
+        (b"USING", Some(_)) => Some(whole(Reply::Using)),
+        (b"WATCHING", Some(count)) => number(count).map(|_| whole(Reply::Watching)),
+        (b"BURIED", Some(id)) => number(id).map(|_| whole(Reply::Word("BURIED"))),
+        (word, None) => {
+            WORDS.iter().find(|known| known.as_bytes() == word).map(|word| whole(Reply::Word(word)))
         }
-        [b'R', b'E', b'S', b'E', b'R', b'V', b'E', b'D', b' ', rest @ ..] => reserved(input, used, rest),
-        [b'D', b'E', b'L', b'E', b'T', b'E', b'D'] => Some(whole(Reply::Word(Word::Deleted))),
-        [b'O', b'K', b' ', bytes @ ..] => {
-            number(bytes).and_then(|bytes| with_data(input, used, bytes, Reply::Ok))
-        }
-        [b'U', b'S', b'I', b'N', b'G', b' ', ..] => Some(whole(Reply::Using)),
-        [b'W', b'A', b'T', b'C', b'H', b'I', b'N', b'G', b' ', count @ ..] => {
-            number(count).map(|_| whole(Reply::Watching))
-        }
-        [b'B', b'U', b'R', b'I', b'E', b'D', b' ', id @ ..] => {
-            number(id).map(|_| whole(Reply::Word(Word::Buried)))
-        }
-        other => Word::parse(other).map(|word| whole(Reply::Word(word))),
+        _ => None,
     };
     parsed.unwrap_or(Scan::Nonsense)
 }
@@ -175,21 +144,20 @@ mod tests {
 
     const STREAM: &[u8] =
         b"INSERTED 7\r\nRESERVED 18446744073709551615 5\r\na\r\nbc\r\nDELETED\r\nUSING a.b\r\n\
-        WATCHING 2\r\nOK 4\r\n---\n\r\nRESERVED 1 0\r\n\r\nTOUCHED\r\nNOT_FOUND\r\nBURIED 3\r\nBURIED\r\n";
+        WATCHING 2\r\nOK 4\r\n---\n\r\nRESERVED 1 0\r\n\r\nNOT_FOUND\r\nBURIED 3\r\nBURIED\r\n";
 
     fn expected() -> Vec<Reply<'static>> {
         vec![
             Reply::Inserted(7),
             Reply::Reserved { id: u64::MAX, body: b"a\r\nbc" },
-            Reply::Word(Word::Deleted),
+            Reply::Word("DELETED"),
             Reply::Using,
             Reply::Watching,
             Reply::Ok(b"---\n"),
             Reply::Reserved { id: 1, body: b"" },
-            Reply::Word(Word::Touched),
-            Reply::Word(Word::NotFound),
-            Reply::Word(Word::Buried),
-            Reply::Word(Word::Buried),
+            Reply::Word("NOT_FOUND"),
+            Reply::Word("BURIED"),
+            Reply::Word("BURIED"),
         ]
     }
 

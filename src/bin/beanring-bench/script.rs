@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::body::{Bodies, Random, Stamp, push_number};
+use crate::body::{Bodies, Random, SEED, Stamp, push_number};
 use crate::failure::{Complaint, Failure};
 use crate::meter::{Command, Sent};
-use crate::scan::{Reply, Scan, Word, scan};
+use crate::scan::{Reply, Scan, is_refusal, scan};
 
 /// The script of one connection.
 pub trait Script: 'static {
@@ -62,6 +62,7 @@ impl Step {
 }
 
 /// The commands of a workload.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     Put,
     Cycle,
@@ -71,8 +72,6 @@ pub enum Flow {
     Consume,
     /// reserve what is ready, delete.
     Drain,
-    /// touch one of the jobs that the connection holds.
-    Touch(Vec<u64>),
 }
 
 /// The tubes of a run in which each job has a random tube.
@@ -96,15 +95,9 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Creates the script of connection `index`. With `spread`, every put goes to a tube chosen by `random`.
-    pub fn new(
-        flow: Flow,
-        index: usize,
-        bodies: Rc<Bodies>,
-        sent: Rc<Sent>,
-        spread: Option<Spread>,
-        random: Random,
-    ) -> Jobs {
+    /// Creates the script of connection `index`. With `spread`, every put goes to a random tube.
+    pub fn new(flow: Flow, index: usize, bodies: Rc<Bodies>, sent: Rc<Sent>, spread: Option<Spread>) -> Jobs {
+        let random = Random::new(SEED + index as u64);
         let index = u32::try_from(index).expect("descriptors are 32 bits");
         Jobs { flow, index, bodies, sent, spread, random, pending: VecDeque::new() }
     }
@@ -131,12 +124,11 @@ impl Jobs {
         self.expect(Command::Reserve, start_ns);
     }
 
-    fn with_id(&mut self, command: Command, id: u64, start_ns: u64, out: &mut Vec<u8>) {
-        out.extend_from_slice(command.text().as_bytes());
-        out.push(b' ');
+    fn delete(&mut self, id: u64, start_ns: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"delete ");
         push_number(id, out);
         out.extend_from_slice(b"\r\n");
-        self.expect(command, start_ns);
+        self.expect(Command::Delete, start_ns);
     }
 
     fn inserted(&mut self, start_ns: u64, out: &mut Vec<u8>) -> Step {
@@ -152,8 +144,8 @@ impl Jobs {
 
     fn reserved(&mut self, id: u64, body: &[u8], start_ns: u64, out: &mut Vec<u8>) -> Step {
         let checked = self.bodies.check(body);
-        self.with_id(Command::Delete, id, start_ns, out);
-        let consumes = matches!(self.flow, Flow::Consume);
+        self.delete(id, start_ns, out);
+        let consumes = self.flow == Flow::Consume;
         if consumes {
             self.reserve(start_ns, out);
         }
@@ -171,17 +163,16 @@ impl Jobs {
     }
 
     /// Handles a valid reply to `command` that means failure. Any other reply ends the run.
-    fn refused(&self, command: Command, word: Word) -> Result<Step, Failure> {
-        let step = Step::failed(Complaint::Refused(command, word.text()));
+    fn refused(&self, command: Command, word: &'static str) -> Result<Step, Failure> {
+        let step = Step::failed(Complaint::Refused(command, word));
         match (command, word) {
-            (Command::Put, Word::Buried | Word::Draining | Word::OutOfMemory) => Ok(step),
-            (Command::Touch, Word::NotFound) => Ok(step),
+            (Command::Put, "BURIED" | "DRAINING" | "OUT_OF_MEMORY") => Ok(step),
             // A consumer's reserve is not an operation of its own, and its delete does not delay the next one.
-            (Command::Reserve | Command::ReserveWithTimeout, Word::TimedOut | Word::DeadlineSoon) => {
+            (Command::Reserve | Command::ReserveWithTimeout, "TIMED_OUT" | "DEADLINE_SOON") => {
                 Ok(Step { settled: self.begins_operations(), ..step })
             }
-            (Command::Delete, Word::NotFound) => Ok(Step { freed: self.begins_operations(), ..step }),
-            _ => Err(Failure::Refused { to: command, word: word.text() }),
+            (Command::Delete, "NOT_FOUND") => Ok(Step { freed: self.begins_operations(), ..step }),
+            _ => Err(Failure::Refused { to: command, word }),
         }
     }
 }
@@ -194,10 +185,6 @@ impl Script for Jobs {
             Flow::Drain => {
                 out.extend_from_slice(b"reserve-with-timeout 0\r\n");
                 self.expect(Command::ReserveWithTimeout, start_ns);
-            }
-            Flow::Touch(held) => {
-                let id = held[self.random.below(held.len())];
-                self.with_id(Command::Touch, id, start_ns, out);
             }
         }
     }
@@ -215,28 +202,26 @@ impl Script for Jobs {
             (Command::Reserve | Command::ReserveWithTimeout, Reply::Reserved { id, body }) => {
                 self.reserved(id, body, start_ns, out)
             }
-            (Command::Delete, Reply::Word(Word::Deleted)) => self.deleted(start_ns),
-            (Command::Touch, Reply::Word(Word::Touched)) => Step::done(start_ns, self.index),
+            (Command::Delete, Reply::Word("DELETED")) => self.deleted(start_ns),
             (Command::Use, Reply::Using) => Step::default(),
-            (command, Reply::Word(word)) if word.is_refusal() => self.refused(command, word)?,
+            (command, Reply::Word(word)) if is_refusal(word) => self.refused(command, word)?,
             _ => return Err(Failure::nonsense(command, input)),
         };
         Ok(Taken::Step(Step { used, ..step }))
     }
 
     fn begins_operations(&self) -> bool {
-        !matches!(self.flow, Flow::Consume)
+        self.flow != Flow::Consume
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::BodyFault;
 
     fn jobs(flow: Flow) -> (Jobs, Rc<Bodies>) {
-        let bodies = Rc::new(Bodies::for_put(16, 60, 1));
-        (Jobs::new(flow, 3, bodies.clone(), Rc::default(), None, Random::new(1)), bodies)
+        let bodies = Rc::new(Bodies::for_put(16));
+        (Jobs::new(flow, 3, bodies.clone(), Rc::default(), None), bodies)
     }
 
     fn take(jobs: &mut Jobs, input: &[u8], out: &mut Vec<u8>) -> Step {
@@ -257,7 +242,7 @@ mod tests {
         let (mut jobs, _) = jobs(Flow::Cycle);
         let mut out = Vec::new();
         jobs.begin(77, &mut out);
-        assert!(out.starts_with(b"put 1024 0 60 16\r\n"));
+        assert!(out.starts_with(b"put 1024 0 86400 16\r\n"));
         let reply = reserved(&out);
         assert_eq!(take(&mut jobs, b"INSERTED 9\r\n", &mut out), Step::default());
         assert_eq!(out, b"reserve\r\n");
@@ -280,31 +265,6 @@ mod tests {
         assert_eq!(out, b"delete 9\r\nreserve\r\n");
         let step = take(&mut jobs, b"DELETED\r\n", &mut out);
         assert_eq!(step, Step { settled: true, ..Step::default() });
-    }
-
-    #[test]
-    fn errors_are_counted_or_end_the_run() {
-        let (mut jobs, _) = jobs(Flow::Put);
-        let mut out = Vec::new();
-        (0..4).for_each(|_| jobs.begin(0, &mut out));
-        let complaint = Complaint::Refused(Command::Put, "OUT_OF_MEMORY");
-        assert_eq!(take(&mut jobs, b"OUT_OF_MEMORY\r\n", &mut out), Step::failed(complaint));
-        assert!(matches!(jobs.take(b"JOB_TOO_BIG\r\n", &mut out), Err(Failure::Refused { .. })));
-        assert!(matches!(jobs.take(b"DELETED\r\n", &mut out), Err(Failure::Nonsense { .. })));
-        assert!(matches!(jobs.take(b"HELLO\r\n", &mut out), Err(Failure::Nonsense { .. })));
-    }
-
-    #[test]
-    fn an_altered_body_is_an_error() {
-        let (mut jobs, bodies) = jobs(Flow::Cycle);
-        let mut out = Vec::new();
-        jobs.begin(0, &mut out);
-        bodies.put(Stamp::default(), &mut out);
-        let mut reply = reserved(&out);
-        reply[20] ^= 1;
-        take(&mut jobs, b"INSERTED 9\r\n", &mut out);
-        let step = take(&mut jobs, &reply, &mut out);
-        assert_eq!(step.complaint, Some(Complaint::Body(BodyFault::Bytes)));
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Prepares connections for a load: tubes used and watched, jobs held. Cleans up afterwards.
+//! Prepares connections for a load: tubes used and watched. Cleans up afterwards.
 
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::args::{Args, TubeBy, Workload};
-use crate::body::{Bodies, Stamp};
+use crate::args::{Args, TubeBy};
+use crate::body::Bodies;
 use crate::failure::Failure;
 use crate::meter::{Command, Sent};
 use crate::net::{Stream, Target, Transport, connect};
-use crate::scan::{Reply, Word};
+use crate::scan::Reply;
 use crate::script::Spread;
 use crate::talk::ProtocolState;
 
@@ -47,18 +47,6 @@ impl Names {
             .then(|| Spread { prefix: format!("{}t", self.0).into(), tubes: args.tubes as usize })
     }
 
-    fn empty_tube(&self, number: u32) -> String {
-        format!("{}w{number}", self.0)
-    }
-
-    fn held_tube(&self, connection: usize) -> String {
-        format!("{}h{connection}", self.0)
-    }
-
-    fn waiting_tube(&self) -> String {
-        format!("{}waiting", self.0)
-    }
-
     fn own<'a>(&self, list: &'a [u8]) -> Vec<&'a str> {
         let names = list.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- "));
         names.filter_map(|name| str::from_utf8(name).ok()).filter(|name| name.starts_with(&*self.0)).collect()
@@ -79,7 +67,6 @@ pub enum Watches {
 /// Prepares the connections of one run.
 pub struct Setup<'a> {
     pub args: &'a Args,
-    pub workload: Workload,
     pub names: Names,
     pub bodies: Rc<Bodies>,
     /// The run's counter of commands.
@@ -87,80 +74,33 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Prepares connection `index` and returns the jobs that it holds.
+    /// Prepares connection `index`.
     pub async fn prepare<S: Stream>(
         &self,
         stream: &Rc<S>,
         index: usize,
         watches: Watches,
-    ) -> Result<Vec<u64>, Failure> {
+    ) -> Result<(), Failure> {
         let mut talk = self.talk(stream);
-        let own = index % self.args.tubes as usize;
-        let mut watched = Vec::new();
-        match (watches, self.args.tube_by) {
-            (Watches::Nothing, _) => {}
-            (Watches::ItsOwn, TubeBy::Connection) => watched.push(self.names.job_tube(own)),
+        let own = self.names.job_tube(index % self.args.tubes as usize);
+        let watched = match (watches, self.args.tube_by) {
+            (Watches::Nothing, _) => Vec::new(),
+            (Watches::ItsOwn, TubeBy::Connection) => vec![own.clone()],
             (Watches::ItsOwn, TubeBy::Job) | (Watches::All, _) => {
-                watched.extend((0..self.args.tubes as usize).map(|number| self.names.job_tube(number)));
+                (0..self.args.tubes as usize).map(|number| self.names.job_tube(number)).collect()
             }
-        }
-        if watches != Watches::Nothing {
-            watched.extend((0..self.args.watched).map(|number| self.names.empty_tube(number)));
-        }
-        let held = self.hold(&mut talk, index).await?;
+        };
         if !watched.is_empty() {
-            let lines = watched.iter().map(|name| format!("watch {name}\r\n").into_bytes());
-            talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
-            let before = if held.is_empty() { "default" } else { &self.names.held_tube(index) };
-            ignore(&mut talk, before).await?;
+            watch(&mut talk, &watched).await?;
         }
-        let line = format!("use {}\r\n", self.names.job_tube(own));
-        talk.ask(Command::Use, line, |reply| reply == Reply::Using).await?;
-        Ok(held)
-    }
-
-    /// Makes a connection wait for a job that never arrives.
-    pub async fn wait<S: Stream>(&self, stream: &Rc<S>) -> Result<(), Failure> {
-        let mut talk = self.talk(stream);
-        let line = format!("watch {}\r\n", self.names.waiting_tube());
-        talk.ask(Command::Watch, line, |reply| reply == Reply::Watching).await?;
-        ignore(&mut talk, "default").await?;
-        self.sent.count(Command::Reserve);
-        talk.send(b"reserve\r\n".to_vec()).await
-    }
-
-    /// Puts and reserves the jobs that connection `index` holds. Afterwards it watches only their tube.
-    async fn hold<S: Stream>(&self, talk: &mut ProtocolState<S>, index: usize) -> Result<Vec<u64>, Failure> {
-        let count = self.args.reserved(self.workload) as usize;
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let tube = self.names.held_tube(index);
-        talk.ask(Command::Use, format!("use {tube}\r\n"), |reply| reply == Reply::Using).await?;
-        talk.ask(Command::Watch, format!("watch {tube}\r\n"), |reply| reply == Reply::Watching).await?;
-        ignore(talk, "default").await?;
-        let mut put = Vec::new();
-        self.bodies.put(Stamp::default(), &mut put);
-        let puts = (0..count).map(|_| put.clone());
-        talk.ask_all(Command::Put, puts, |reply| matches!(reply, Reply::Inserted(_))).await?;
-        let mut held = Vec::with_capacity(count);
-        let reserves = (0..count).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
-        talk.ask_all(Command::ReserveWithTimeout, reserves, |reply| match reply {
-            Reply::Reserved { id, .. } => {
-                held.push(id);
-                true
-            }
-            _ => false,
-        })
-        .await?;
-        Ok(held)
+        talk.ask(Command::Use, format!("use {own}\r\n"), |reply| reply == Reply::Using).await
     }
 
     /// Deletes the remaining jobs of the run's tubes, and waits until the tubes are gone. Returns how many are not.
     pub async fn clean_up<T: Transport>(&self, target: &Target) -> Result<usize, Failure> {
         let mut idle_rounds = 0;
         loop {
-            let stream = Rc::new(self.connect::<T>(target).await?);
+            let stream = Rc::new(connect::<T>(target).await?);
             let mut talk = self.talk(&stream);
             let mut left = Vec::new();
             let mut count = 0;
@@ -187,23 +127,12 @@ impl Setup<'_> {
         talk: &mut ProtocolState<S>,
         tubes: &[String],
     ) -> Result<usize, Failure> {
-        let lines = tubes.iter().map(|name| format!("watch {name}\r\n").into_bytes());
-        talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
-        ignore(talk, "default").await?;
+        watch(talk, tubes).await?;
         let mut deleted = 0;
         loop {
-            let mut ids = Vec::with_capacity(CLEANUP_BATCH);
-            let reserves = (0..CLEANUP_BATCH).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
-            talk.ask_all(Command::ReserveWithTimeout, reserves, |reply| match reply {
-                Reply::Reserved { id, .. } => {
-                    ids.push(id);
-                    true
-                }
-                other => other == Reply::Word(Word::TimedOut),
-            })
-            .await?;
+            let ids = reserve(talk).await?;
             let deletes = ids.iter().map(|id| format!("delete {id}\r\n").into_bytes());
-            talk.ask_all(Command::Delete, deletes, |reply| reply == Reply::Word(Word::Deleted)).await?;
+            talk.ask_all(Command::Delete, deletes, |reply| reply == Reply::Word("DELETED")).await?;
             deleted += ids.len();
             if ids.len() < CLEANUP_BATCH {
                 return Ok(deleted);
@@ -213,7 +142,7 @@ impl Setup<'_> {
 
     /// Unlinks the lists of the run.
     pub async fn clean_up_redis<T: Transport>(&self, target: &Target) -> Result<(), Failure> {
-        let stream = Rc::new(self.connect::<T>(target).await?);
+        let stream = Rc::new(connect::<T>(target).await?);
         let mut talk = self.talk(&stream);
         for number in 0..self.args.tubes as usize {
             let key = self.names.job_tube(number);
@@ -223,17 +152,31 @@ impl Setup<'_> {
         Ok(())
     }
 
-    async fn connect<T: Transport>(&self, target: &Target) -> Result<T::Stream, Failure> {
-        connect::<T>(target).await.map_err(|error| Failure::Connect(target.to_string(), error))
-    }
-
     fn talk<S: Stream>(&self, stream: &Rc<S>) -> ProtocolState<S> {
         ProtocolState::new(stream.clone(), self.sent.clone(), self.args.timeout)
     }
 }
 
-async fn ignore<S: Stream>(talk: &mut ProtocolState<S>, tube: &str) -> Result<(), Failure> {
-    talk.ask(Command::Ignore, format!("ignore {tube}\r\n"), |reply| reply == Reply::Watching).await
+/// Watches these tubes and no others.
+async fn watch<S: Stream>(talk: &mut ProtocolState<S>, tubes: &[String]) -> Result<(), Failure> {
+    let lines = tubes.iter().map(|name| format!("watch {name}\r\n").into_bytes());
+    talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
+    talk.ask(Command::Ignore, "ignore default\r\n", |reply| reply == Reply::Watching).await
+}
+
+/// Reserves some of the jobs that are ready.
+async fn reserve<S: Stream>(talk: &mut ProtocolState<S>) -> Result<Vec<u64>, Failure> {
+    let mut ids = Vec::with_capacity(CLEANUP_BATCH);
+    let lines = (0..CLEANUP_BATCH).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
+    talk.ask_all(Command::ReserveWithTimeout, lines, |reply| match reply {
+        Reply::Reserved { id, .. } => {
+            ids.push(id);
+            true
+        }
+        other => other == Reply::Word("TIMED_OUT"),
+    })
+    .await?;
+    Ok(ids)
 }
 
 #[cfg(test)]
@@ -244,7 +187,7 @@ mod tests {
     fn only_tubes_of_this_run_are_cleaned_up() {
         let names = Names("beanring-bench.7.ab.".into());
         let list = b"---\n- default\n- beanring-bench.7.ab.t0\n- beanring-bench.7.abc.t0\n- \"x\"\n\
-            - beanring-bench.7.ab.waiting\n";
-        assert_eq!(names.own(list), ["beanring-bench.7.ab.t0", "beanring-bench.7.ab.waiting"]);
+            - beanring-bench.7.ab.t1\n";
+        assert_eq!(names.own(list), ["beanring-bench.7.ab.t0", "beanring-bench.7.ab.t1"]);
     }
 }

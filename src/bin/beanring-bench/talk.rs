@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::meter::{Command, Sent};
 use crate::net::Stream;
-use crate::scan::{Reply, Scan, scan};
+use crate::scan::{Reply, Scan, is_refusal, scan};
 
 /// Commands that are sent before their replies are read: few enough for any socket's buffers.
 const BATCH: usize = 64;
@@ -90,9 +90,7 @@ impl<S: Stream> ProtocolState<S> {
                         return Ok(());
                     }
                     return Err(match reply {
-                        Reply::Word(word) if word.is_refusal() => {
-                            Failure::Refused { to: command, word: word.text() }
-                        }
+                        Reply::Word(word) if is_refusal(word) => Failure::Refused { to: command, word },
                         _ => Failure::nonsense(command, &self.inbox),
                     });
                 }

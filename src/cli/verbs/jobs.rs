@@ -23,7 +23,6 @@ pub struct Put {
     #[arg(value_name = "BODY", conflicts_with = "file")]
     pub bodies: Vec<OsString>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub files: Files,
     /// Make a job of each line instead of the whole input
     #[arg(long, conflicts_with = "bodies")]
@@ -63,7 +62,6 @@ pub struct Put {
     #[arg(short, long)]
     pub quiet: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -140,7 +138,6 @@ pub struct Reserve {
     #[arg(long, conflicts_with = "json")]
     pub body: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -162,7 +159,6 @@ pub struct Kick {
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -173,7 +169,6 @@ pub struct Delete {
     #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id, required = true)]
     pub ids: Vec<JobId>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -187,7 +182,6 @@ pub struct Bury {
     #[arg(short, long, value_name = "PRI", allow_negative_numbers = true, value_parser = priority)]
     pub pri: Option<u32>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -205,7 +199,6 @@ pub struct Release {
     #[arg(value_parser = time)]
     pub delay: Seconds,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -219,7 +212,6 @@ pub struct Touch {
     #[arg(long = "for", value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub for_time: Option<Seconds>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -233,7 +225,6 @@ pub struct Wait {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub timeout: Option<Seconds>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -279,13 +270,11 @@ pub struct Work {
     #[arg(short, long)]
     pub verbose: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
 /// What becomes of a job whose command fails.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum OnFailure {
     Bury,
     Release,

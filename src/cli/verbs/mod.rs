@@ -16,7 +16,6 @@ pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Wa
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
 pub use self::values::time;
-pub use crate::config::size::seconds;
 
 /// What the help of every verb ends with.
 const ADDRESS_HELP: &str = "\

@@ -69,7 +69,6 @@ pub struct ScheduleAdd {
     #[arg(long)]
     pub no_overlap: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -77,7 +76,6 @@ pub struct ScheduleAdd {
 #[derive(Args, Clone, Debug)]
 pub struct ScheduleList {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -88,7 +86,6 @@ pub struct OneSchedule {
     #[arg(value_name = "NAME", value_parser = tube_name)]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 

@@ -12,7 +12,6 @@ use crate::values::limits::PAGE_JOBS_DEFAULT;
 #[derive(Args, Clone, Debug)]
 pub struct Stats {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -32,7 +31,6 @@ pub struct Tubes {
     #[arg(short, long)]
     pub busy: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -43,7 +41,6 @@ pub struct Tube {
     #[arg(value_name = "NAME", value_parser = tube_name)]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -54,7 +51,6 @@ pub struct Group {
     #[arg(value_name = "NAME", value_parser = group_name)]
     pub name: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -65,7 +61,6 @@ pub struct Job {
     #[arg(value_name = "ID", allow_negative_numbers = true, value_parser = job_id)]
     pub id: JobId,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -87,7 +82,6 @@ pub struct Jobs {
     #[arg(allow_negative_numbers = true, value_parser = count)]
     pub limit: u32,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -109,7 +103,6 @@ pub struct Peek {
     #[arg(long, conflicts_with = "json")]
     pub body: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -130,7 +123,6 @@ pub struct Watch {
     #[arg(short, long)]
     pub quiet: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -150,9 +142,9 @@ pub struct Top {
 }
 
 /// A column by which tubes are sorted. Numbers begin with the largest. Puts and deletes are rates in `top`, and totals elsewhere.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Column {
+    #[default]
     Name,
     Ready,
     Reserved,

@@ -19,7 +19,6 @@ pub struct Pause {
     #[arg(value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     pub time: Seconds,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -36,7 +35,6 @@ pub struct TubeConfig {
     #[arg(value_name = "VALUE", allow_negative_numbers = true)]
     pub value: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -53,7 +51,6 @@ pub struct Flush {
     #[arg(long, conflicts_with = "yes")]
     pub keys: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -74,7 +71,6 @@ pub struct Move {
     #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]
     pub count: Option<u32>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }
 
@@ -82,6 +78,5 @@ pub struct Move {
 #[derive(Args, Clone, Debug)]
 pub struct ServerVerb {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub common: Common,
 }

@@ -93,20 +93,24 @@ pub(super) fn job_id(text: &str) -> Result<JobId, String> {
     id.map(JobId).ok_or_else(|| "must be the id of a job, a number from 1".to_owned())
 }
 
+fn number(text: &str, min: u32, max: u32) -> Result<u32, String> {
+    let number = digits(text).and_then(|digits| digits.parse().ok());
+    number
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("must be a number from {min} to {max}"))
+}
+
 pub(super) fn priority(text: &str) -> Result<u32, String> {
-    let pri = digits(text).and_then(|digits| digits.parse().ok());
-    pri.ok_or_else(|| format!("must be a number from 0 to {}", u32::MAX))
+    number(text, 0, u32::MAX)
 }
 
 pub(super) fn count(text: &str) -> Result<u32, String> {
-    let count = digits(text).and_then(|digits| digits.parse().ok()).filter(|count| *count > 0);
-    count.ok_or_else(|| format!("must be a number from 1 to {}", u32::MAX))
+    number(text, 1, u32::MAX)
 }
 
 /// A number of threads with a connection each.
 pub(super) fn commands(text: &str) -> Result<u32, String> {
-    let count = count(text).ok().filter(|count| *count <= COMMANDS_MAX);
-    count.ok_or_else(|| format!("must be a number from 1 to {COMMANDS_MAX}"))
+    number(text, 1, COMMANDS_MAX)
 }
 
 /// A time that a server with `--sub-second` accepts: `0.25`, `1.5s`, or what [`seconds`] takes.

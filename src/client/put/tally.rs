@@ -9,6 +9,7 @@ use super::super::error::{ClientError, Refusal};
 use super::super::failure::JsonFailure;
 use super::super::output::{Output, say};
 use super::super::reply::Reply;
+use super::super::units::jobs;
 use super::super::untrusted::{Untrusted, integer};
 use super::bodies::Place;
 use crate::cli::verbs::Put;
@@ -199,8 +200,4 @@ impl fmt::Display for First {
         write!(f, "has this key and is {}", self.state)?;
         self.priority.map_or(Ok(()), |pri| write!(f, "; its priority is {pri} now"))
     }
-}
-
-fn jobs(count: u64) -> String {
-    format!("{count} job{}", if count == 1 { "" } else { "s" })
 }

@@ -7,20 +7,6 @@ use clap::ValueEnum;
 use super::tubes::Tube;
 use crate::cli::verbs::Column;
 
-/// The columns beside the name, in their order on the screen.
-const NUMBERS: [Column; 10] = [
-    Column::Ready,
-    Column::Reserved,
-    Column::Delayed,
-    Column::Buried,
-    Column::Held,
-    Column::Waiting,
-    Column::Puts,
-    Column::Deletes,
-    Column::Oldest,
-    Column::Paused,
-];
-
 /// The columns beside the name, by importance. A narrow terminal has the first of them.
 const BY_IMPORTANCE: [Column; 10] = [
     Column::Ready,
@@ -69,51 +55,31 @@ impl Column {
         all[(self as usize).wrapping_add_signed(step).wrapping_add(all.len()) % all.len()]
     }
 
-    /// Whether statistics of each tube are necessary to sort by this column.
-    pub(super) const fn needs_counts(self) -> bool {
-        !matches!(self, Self::Name)
-    }
-
     /// The text of a cell, except for the name.
     pub(super) fn cell(self, tube: &Tube) -> String {
         let Some(counts) = &tube.counts else { return "?".to_owned() };
-        match self {
-            Self::Name => String::new(),
-            Self::Ready => count(counts.ready),
-            Self::Reserved => count(counts.reserved),
-            Self::Delayed => count(counts.delayed),
-            Self::Buried => count(counts.buried),
-            Self::Held => count(counts.held),
-            Self::Waiting => count(counts.waiting),
-            Self::Puts => rate(counts.put.per_second()),
-            Self::Deletes => rate(counts.delete.per_second()),
-            Self::Oldest => counts.oldest.filter(|_| counts.ready > 0).map_or_else(none, age),
-            Self::Paused => Some(counts.paused_for).filter(|time| *time > 0).map_or_else(none, age),
+        match (self, counts.of(self)) {
+            (Self::Puts, _) => rate(counts.put.per_second()),
+            (Self::Deletes, _) => rate(counts.delete.per_second()),
+            (Self::Oldest, _) if !counts.has_oldest || counts.of(Self::Ready) == 0 => none(),
+            (Self::Paused, 0) => none(),
+            (Self::Oldest | Self::Paused, seconds) => age(seconds),
+            (_, number) => count(number),
         }
     }
 
     /// Compares two tubes. Numbers begin with the largest, and equal ones are in the order of their names.
     pub(super) fn compare(self, one: &Tube, other: &Tube) -> Ordering {
-        let number = |tube: &Tube| {
-            let counts = tube.counts.as_ref()?;
-            Some(match self {
-                Self::Name => 0.0,
-                Self::Ready => counts.ready as f64,
-                Self::Reserved => counts.reserved as f64,
-                Self::Delayed => counts.delayed as f64,
-                Self::Buried => counts.buried as f64,
-                Self::Held => counts.held as f64,
-                Self::Waiting => counts.waiting as f64,
-                Self::Puts => counts.put.per_second().unwrap_or(0.0),
-                Self::Deletes => counts.delete.per_second().unwrap_or(0.0),
-                Self::Oldest => counts.oldest.unwrap_or(0) as f64,
-                Self::Paused => counts.paused_for as f64,
-            })
+        // A tube without counts is behind the others.
+        let number = |tube: &Tube| match (&tube.counts, self) {
+            (None, _) => -1.0,
+            (Some(counts), Self::Puts) => counts.put.per_second().unwrap_or(0.0),
+            (Some(counts), Self::Deletes) => counts.delete.per_second().unwrap_or(0.0),
+            (Some(counts), _) => counts.of(self) as f64,
         };
         let by_number = match self {
             Self::Name => Ordering::Equal,
-            // A tube without counts is behind the others.
-            _ => number(other).unwrap_or(-1.0).total_cmp(&number(one).unwrap_or(-1.0)),
+            _ => number(other).total_cmp(&number(one)),
         };
         by_number.then_with(|| one.name.cmp(&other.name))
     }
@@ -131,7 +97,10 @@ pub(super) fn fitting(width: u16, has: impl Fn(Column) -> bool) -> (u16, Vec<Col
         shown.push(column);
     }
     let used: u16 = shown.iter().map(|column| column.width() + 1).sum();
-    (width.saturating_sub(used), NUMBERS.into_iter().filter(|column| shown.contains(column)).collect())
+    (
+        width.saturating_sub(used),
+        Column::value_variants().iter().copied().filter(|column| shown.contains(column)).collect(),
+    )
 }
 
 /// The longest cell: `9999999`, `1234.5M`, `59m 59s`.

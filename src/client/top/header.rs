@@ -60,7 +60,7 @@ fn identity(state: &State, has_all: bool, theme: Theme) -> Vec<Item> {
         items.push((address, Theme::bold()));
     }
     if state.outage.is_some() {
-        items.push(("DISCONNECTED, trying again".to_owned(), theme.color(Color::Red).patch(Theme::bold())));
+        items.push(("DISCONNECTED, trying again".to_owned(), theme.error()));
     }
     if state.is_frozen {
         items.push(("FROZEN".to_owned(), theme.color(Color::Yellow).patch(Theme::bold())));
@@ -74,23 +74,19 @@ fn work(server: &Server, theme: Theme) -> Vec<Item> {
     let mut items =
         vec![each("put", server.put), each("reserve", server.reserve), each("delete", server.delete)];
     let refused = server.refusals.text();
-    items.extend(refused.map(|text| (text, theme.color(Color::Red).patch(Theme::bold()))));
+    items.extend(refused.map(|text| (text, theme.error())));
     items
 }
 
 fn tubes(state: &State) -> Vec<Item> {
     let server = &state.server;
     let mut items = Vec::new();
-    for (what, key) in [
-        ("ready", "current-jobs-ready"),
-        ("reserved", "current-jobs-reserved"),
-        ("delayed", "current-jobs-delayed"),
-        ("buried", "current-jobs-buried"),
-    ] {
-        items.push(plain(format!("{what} {}", count(server.number(key)))));
+    for what in ["ready", "reserved", "delayed", "buried", "held"] {
+        let number = server.number(&format!("current-jobs-{what}"));
+        if what != "held" || number > 0 {
+            items.push(plain(format!("{what} {}", count(number))));
+        }
     }
-    let held = server.number("current-jobs-held");
-    items.extend((held > 0).then(|| plain(format!("held {}", count(held)))));
     let all = state.tubes.count();
     let filter = state.tubes.filter();
     items.push(plain(match filter {
@@ -141,7 +137,7 @@ fn replication(stats: &Stats, theme: Theme) -> Option<Item> {
         _ => None,
     };
     Some(match bad {
-        Some(bad) => (format!("{role_and_epoch}, {bad}"), theme.color(Color::Red).patch(Theme::bold())),
+        Some(bad) => (format!("{role_and_epoch}, {bad}"), theme.error()),
         None => plain(role_and_epoch),
     })
 }

@@ -76,8 +76,11 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> After {
             state.page =
                 if matches!(state.page, Page::Help(_)) { Page::Table } else { Page::Help(Scroll::default()) };
         }
-        KeyCode::Char('p') => ask_pause(state),
-        KeyCode::Char('k') => ask_kick(state),
+        KeyCode::Char('p') => {
+            let seconds = if state.is_paused() { 0 } else { PAUSE_SECONDS };
+            ask(state, |tube| Ask::Pause { tube }, seconds);
+        }
+        KeyCode::Char('k') => ask(state, |tube| Ask::Kick { tube }, KICK_COUNT),
         code => match &mut state.page {
             Page::Table => in_table(state, code),
             Page::Help(shown) => {
@@ -188,15 +191,6 @@ fn usable(state: &mut State) -> Option<String> {
         state.complain("the protocol does not allow this name in a command");
     }
     name
-}
-
-fn ask_pause(state: &mut State) {
-    let seconds = if state.is_paused() { 0 } else { PAUSE_SECONDS };
-    ask(state, |tube| Ask::Pause { tube }, seconds);
-}
-
-fn ask_kick(state: &mut State) {
-    ask(state, |tube| Ask::Kick { tube }, KICK_COUNT);
 }
 
 fn ask(state: &mut State, asks: fn(String) -> Ask, proposal: u32) {

@@ -24,8 +24,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui_crossterm::crossterm::event::{self, KeyEvent};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use self::keys::After;
 use self::schedule::Schedule;
@@ -34,6 +32,7 @@ use self::state::State;
 use self::view::Theme;
 use self::worker::{Report, Worker};
 use super::error::ClientError;
+use super::interrupt;
 use super::output::has_colors;
 use super::target::Target;
 use crate::cli::verbs::Top;
@@ -66,7 +65,7 @@ pub(super) fn run(verb: &Top) -> Result<ExitCode, ClientError> {
     let (events_sender, events) = mpsc::channel();
     let (requests, requests_receiver) = mpsc::channel();
     let refused = |what| move |error| ClientError::System { what, error };
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(refused("wait for signals"))?;
+    let mut signals = interrupt::signals()?;
     let theme = Theme { has_colors: has_colors() };
     let mut screen = Screen::open().map_err(refused("take the terminal"))?;
 

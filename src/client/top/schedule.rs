@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::state::{Page, State};
 use super::worker::{Report, Request};
+use crate::cli::verbs::Column;
 
 /// With more tubes than this, all of them are read less often.
 const TUBES_MANY: usize = 1000;
@@ -164,16 +165,8 @@ impl Schedule {
     /// Queues what this poll has not asked for yet of what is on the screen.
     fn queue_rows(&mut self, state: &mut State) {
         let poll = self.poll;
-        let mut rows = Vec::new();
-        for place in state.on_screen() {
-            let tube = state.tubes.at_mut(place).expect("it is on the screen");
-            if tube.asked < poll
-                && let Some(name) = tube.name.tube_name()
-            {
-                tube.asked = poll;
-                rows.push(name.to_owned());
-            }
-        }
+        let mut rows: Vec<String> =
+            state.on_screen().filter_map(|place| state.tubes.ask_once(place, poll)).collect();
         if let Page::Details(view) = &state.page
             && self.poll_of_details < poll
         {
@@ -189,7 +182,7 @@ impl Schedule {
 
     /// Queues all other tubes, if the order depends on them.
     fn queue_sweep(&mut self, now: Instant, state: &mut State) {
-        if !state.tubes.sort().needs_counts() {
+        if state.tubes.sort() == Column::Name {
             self.queue.clear();
             self.sweep = None;
             self.order_from = None;
@@ -205,22 +198,14 @@ impl Schedule {
         if is_due {
             self.queue_rows(state);
             self.sweep = Some((now, true));
-            let poll = self.poll;
-            for place in 0..state.tubes.shown() {
-                let tube = state.tubes.at_mut(place).expect("it is shown");
-                if tube.asked < poll
-                    && let Some(name) = tube.name.tube_name()
-                {
-                    tube.asked = poll;
-                    self.queue.push_back(name.to_owned());
-                }
-            }
+            let places = 0..state.tubes.shown();
+            self.queue.extend(places.filter_map(|place| state.tubes.ask_once(place, self.poll)));
         }
     }
 
     /// Says how old the order is, rounded up so that it seldom changes.
     fn tell_age(&self, now: Instant, state: &mut State) {
-        let is_old = state.tubes.sort().needs_counts() && state.tubes.count() > TUBES_MANY;
+        let is_old = state.tubes.sort() != Column::Name && state.tubes.count() > TUBES_MANY;
         let step = SWEEP_INTERVAL.as_secs();
         // A second for the sweep itself and for the poll that begins it.
         let age = |from: Instant| now.duration_since(from).as_secs().saturating_sub(1) / step * step + step;

@@ -20,7 +20,7 @@ const RESERVES: [&str; 2] = ["cmd-reserve", "cmd-reserve-with-timeout"];
 const NAME_COLUMNS_MIN: usize = 8;
 
 /// What the screen shows, and what the server shall do.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct State {
     pub(super) server: Server,
     pub(super) tubes: Tubes,
@@ -51,7 +51,7 @@ pub(super) struct Outage {
     undone: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Server {
     pub(super) address: String,
     pub(super) stats: Option<Box<Stats>>,
@@ -74,8 +74,9 @@ pub(super) struct Cursor {
 }
 
 /// The page below the header.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) enum Page {
+    #[default]
     Table,
     Help(Scroll),
     Details(View),
@@ -131,21 +132,7 @@ pub(super) struct Message {
 
 impl State {
     pub(super) fn new(address: String, sort: Column) -> Self {
-        let [put, reserve, delete] = [Rate::default(); 3];
-        Self {
-            server: Server { address, stats: None, put, reserve, delete, refusals: Refusals::default() },
-            tubes: Tubes::new(sort),
-            cursor: Cursor::default(),
-            page: Page::Table,
-            prompt: None,
-            message: None,
-            is_frozen: false,
-            outage: None,
-            silent_seconds: None,
-            order_age_seconds: None,
-            wants_poll: false,
-            actions: VecDeque::new(),
-        }
+        Self { server: Server { address, ..Server::default() }, tubes: Tubes::new(sort), ..Self::default() }
     }
 
     /// Takes over what the server has replied.
@@ -227,7 +214,7 @@ impl State {
             Page::Details(view) => view.details.stats.number("pause-time-left") > 0,
             Page::Table | Page::Help(_) => {
                 let counts = self.tubes.at(self.cursor.place).and_then(|tube| tube.counts.as_ref());
-                counts.is_some_and(|counts| counts.paused_for > 0)
+                counts.is_some_and(|counts| counts.of(Column::Paused) > 0)
             }
         }
     }

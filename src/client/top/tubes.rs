@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::stats::{Stats, Value};
+use clap::ValueEnum;
+
+use super::super::stats::Stats;
 use super::super::tubes::matches;
 use super::super::untrusted::Untrusted;
 use crate::cli::verbs::Column;
@@ -24,28 +26,25 @@ pub(super) struct Tube {
     /// The last counts; none before the first reply.
     pub(super) counts: Option<Counts>,
     /// The poll that has last asked for the counts.
-    pub(super) asked: u64,
+    asked: u64,
 }
 
 /// What `stats-tube` says.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
-    pub(super) ready: u64,
-    pub(super) reserved: u64,
-    pub(super) delayed: u64,
-    pub(super) buried: u64,
-    /// beanstalkd does not have such jobs.
-    pub(super) held: u64,
-    pub(super) waiting: u64,
+    /// The numbers of the columns. A server may lack some.
+    numbers: [u64; COLUMNS],
     pub(super) put: Rate,
     pub(super) delete: Rate,
-    /// The age of the job that has been ready longest. beanstalkd does not have it.
-    pub(super) oldest: Option<u64>,
-    pub(super) paused_for: u64,
+    /// Whether the server knows the age of the job that has been ready longest. beanstalkd does not.
+    pub(super) has_oldest: bool,
 }
 
+/// The number of columns, with that of the names.
+const COLUMNS: usize = Column::Paused as usize + 1;
+
 /// All tubes, and which of them are shown.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Tubes {
     /// In the order of their names.
     all: Vec<Tube>,
@@ -79,25 +78,23 @@ impl Rate {
 impl Counts {
     /// Takes over new statistics.
     fn read(&mut self, now: Instant, stats: &Stats) {
-        self.ready = stats.number("current-jobs-ready");
-        self.reserved = stats.number("current-jobs-reserved");
-        self.delayed = stats.number("current-jobs-delayed");
-        self.buried = stats.number("current-jobs-buried");
-        self.held = stats.number("current-jobs-held");
-        self.waiting = stats.number("current-waiting");
-        self.put.read(now, stats.number("total-jobs"));
-        self.delete.read(now, stats.number("cmd-delete"));
-        self.oldest = match stats.get("oldest-ready-age") {
-            Some(Value::Number(age)) => Some(*age),
-            _ => None,
-        };
-        self.paused_for = stats.number("pause-time-left");
+        for (number, column) in self.numbers.iter_mut().zip(Column::value_variants()) {
+            *number = column.key().map_or(0, |key| stats.number(key));
+        }
+        self.put.read(now, self.of(Column::Puts));
+        self.delete.read(now, self.of(Column::Deletes));
+        self.has_oldest = stats.get("oldest-ready-age").is_some();
+    }
+
+    /// The number of a column. That of puts and deletes is a total.
+    pub(super) const fn of(&self, column: Column) -> u64 {
+        self.numbers[column as usize]
     }
 }
 
 impl Tubes {
-    pub(super) const fn new(sort: Column) -> Self {
-        Self { all: Vec::new(), shown: Vec::new(), sort, is_reversed: false, filter: String::new() }
+    pub(super) fn new(sort: Column) -> Self {
+        Self { sort, ..Self::default() }
     }
 
     /// Takes over a list of names. Tubes that are still there keep their counts.
@@ -186,9 +183,12 @@ impl Tubes {
         self.shown.get(place).map(|&at| &self.all[at])
     }
 
-    /// A tube that is shown.
-    pub(super) fn at_mut(&mut self, place: usize) -> Option<&mut Tube> {
-        self.shown.get(place).map(|&at| &mut self.all[at])
+    /// The name of a tube that is shown, unless this poll has asked for it already, or no command can name it.
+    pub(super) fn ask_once(&mut self, place: usize, poll: u64) -> Option<String> {
+        let tube = &mut self.all[*self.shown.get(place)?];
+        let name = tube.name.tube_name().filter(|_| tube.asked < poll)?.to_owned();
+        tube.asked = poll;
+        Some(name)
     }
 
     /// Where a tube is shown.
@@ -198,7 +198,7 @@ impl Tubes {
 
     /// Whether the server knows the age of jobs. Before there is a tube with counts, it is believed to.
     pub(super) fn has_oldest(&self) -> bool {
-        self.all.iter().find_map(|tube| tube.counts.as_ref()).is_none_or(|counts| counts.oldest.is_some())
+        self.all.iter().find_map(|tube| tube.counts.as_ref()).is_none_or(|counts| counts.has_oldest)
     }
 }
 

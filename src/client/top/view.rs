@@ -50,7 +50,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    fn error(self) -> Style {
+    pub(super) fn error(self) -> Style {
         self.color(Color::Red).add_modifier(Modifier::BOLD)
     }
 }
@@ -112,13 +112,14 @@ fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
         let tube = state.tubes.at(place).expect("it is on the screen");
         let y = page.y + 1 + row as u16;
         let counts = tube.counts.as_ref();
-        let is_paused = counts.is_some_and(|counts| counts.paused_for > 0);
+        let has = |column| counts.is_some_and(|counts| counts.of(column) > 0);
+        let is_paused = has(Column::Paused);
         let suffix = if is_paused && hides_pause { " (paused)" } else { "" };
         put_name(buffer, Rect::new(page.x, y, name_width, 1), &tube.name.to_string(), suffix);
         let mut x = page.x + name_width;
         for &column in &columns {
             let style = match column {
-                Column::Buried if counts.is_some_and(|counts| counts.buried > 0) => theme.color(Color::Red),
+                Column::Buried if has(column) => theme.color(Color::Red),
                 Column::Paused if is_paused => theme.color(Color::Yellow),
                 _ => Style::new(),
             };

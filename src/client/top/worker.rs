@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::super::connection::Connection;
-use super::super::error::{ClientError, Refusal};
+use super::super::error::ClientError;
 use super::super::escape::escaped;
 use super::super::inspect;
 use super::super::reply::Follows;
@@ -20,6 +20,9 @@ use crate::values::job_state::JobState;
 
 /// The longest time for a reply. A server that needs longer is shown as gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `NOT_FOUND` means for a tube that was on the screen.
+const NO_TUBE: &str = "there is no such tube any more";
 
 /// What the worker is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,7 +114,8 @@ impl Worker {
             Request::Pause { tube, time } => {
                 connection.require_decimals([time])?;
                 let reply = connection.ask(format!("pause-tube {tube} {time}"))?;
-                no_tube(reply.expect("PAUSED", &subject(&tube)))?;
+                let paused = reply.expect("PAUSED", &subject(&tube));
+                paused.map_err(|refusal| refusal.meaning("NOT_FOUND", NO_TUBE))?;
                 Ok(Report::Done(match time {
                     time::Seconds::ZERO => format!("resumed {}", escaped(tube.as_bytes())),
                     _ => format!("paused {} for {}", escaped(tube.as_bytes()), units::time(time)),
@@ -120,8 +124,7 @@ impl Worker {
             Request::Kick { tube, count } => {
                 let reply = using(connection, &tube, |connection| connection.ask(format!("kick {count}")))?;
                 let kicked = reply.expect("KICKED", &subject(&tube))?.count()?;
-                let jobs = if kicked == 1 { "job" } else { "jobs" };
-                Ok(Report::Done(format!("kicked {kicked} {jobs} of {}", escaped(tube.as_bytes()))))
+                Ok(Report::Done(format!("kicked {} of {}", units::jobs(kicked), escaped(tube.as_bytes()))))
             }
             Request::Details(tube) => details(connection, tube).map(|all| Report::Details(Box::new(all))),
         }
@@ -157,8 +160,7 @@ fn tubes(
 }
 
 fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientError> {
-    let reply = connection.ask_for(Follows::Statistics, format!("stats-tube {tube}"))?;
-    let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?)?;
+    let stats = inspect::of_tube(connection, &tube, NO_TUBE)?;
     let mut jobs = Vec::new();
     using(connection, &tube, |connection| {
         for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
@@ -189,10 +191,6 @@ fn using<T>(
     let result = ask(connection);
     connection.ask("use default")?;
     result
-}
-
-fn no_tube<T>(result: Result<T, Refusal>) -> Result<T, Refusal> {
-    result.map_err(|refusal| refusal.meaning("NOT_FOUND", "there is no such tube any more"))
 }
 
 fn subject(tube: &str) -> String {

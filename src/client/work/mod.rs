@@ -12,15 +12,13 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-
 use self::control::Control;
 use self::report::Report;
 use self::retries::Retries;
 use self::slot::Slot;
 use super::connection::Connection;
 use super::error::ClientError;
+use super::interrupt;
 use super::target::Target;
 use crate::cli::verbs::{OnFailure, Work};
 
@@ -32,8 +30,7 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
     let target = Target::new(&verb.common.server)?;
     // A wrong address is an error. A server that goes away later is waited for.
     let mut first = Some(slot::open(&target, verb)?);
-    let failed = |error| ClientError::System { what: "wait for signals", error };
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = interrupt::signals()?;
     let handle = signals.handle();
     let report = Report::new(verb.common.json, verb.verbose);
     let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..verb.jobs).map(|_| mpsc::channel()).unzip();

@@ -177,15 +177,14 @@ impl Slot<'_> {
         };
         let waited = self.wait(connection, job, running);
         self.control.end_command();
-        match waited {
-            Ok(outcome) => self.finish(connection, job, outcome),
-            Err(error) => {
+        let is_known = waited.is_ok();
+        waited.and_then(|outcome| self.finish(connection, job, outcome)).inspect_err(|error| {
+            if !is_known || error.is_connection() {
                 // The server has made the job ready, and another worker may have it. A new connection could delete a job that
                 // runs there, or, after a restart of the server, another job with this id.
                 self.lost(job, "the connection broke");
-                Err(error)
             }
-        }
+        })
     }
 
     /// Waits for the end of a command. Touches the job, and ends the command when its time is over.
@@ -267,11 +266,8 @@ impl Slot<'_> {
                 Err(ClientError::OutputClosed)
             }
             Outcome::Failure(reason, line) => {
-                note(connection, id, &reason, &line)
-                    .inspect_err(|_| self.lost(job, "the connection broke"))?;
-                let back_off =
-                    self.back_off(connection, job).inspect_err(|_| self.lost(job, "the connection broke"))?;
-                let end = match back_off {
+                note(connection, id, &reason, &line)?;
+                let end = match self.back_off(connection, job)? {
                     None => (format!("bury {id} {pri}"), Fate::Buried, None),
                     Some(delay) => {
                         // Without a delay the rules of the tube decide what happens to the job.
@@ -292,7 +288,7 @@ impl Slot<'_> {
         reason: Option<String>,
         (command, fate, delay): (String, Fate, Option<Seconds>),
     ) -> Result<(), ClientError> {
-        let reply = connection.ask(command).inspect_err(|_| self.lost(job, "the connection broke"))?;
+        let reply = connection.ask(command)?;
         let expected = match fate {
             Fate::Deleted => "DELETED",
             Fate::Released => "RELEASED",

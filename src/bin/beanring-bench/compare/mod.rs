@@ -6,17 +6,18 @@
 mod interval;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use beanring::io::socket::text_of;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Deserializer, Map, Value};
 
 use self::interval::{Ratio, values_needed};
-use crate::args::ROUNDS_MAX;
+use crate::args::{ROUNDS_MAX, number};
+use crate::report::table;
 
 const NOTES: &str = "\
 A file has the rounds of one run with --rounds, or the reports of several runs,
@@ -42,25 +43,33 @@ pub struct Comparison {
     #[arg(value_name = "B.json")]
     after: PathBuf,
     /// Probability that the intervals contain all true changes
-    #[arg(long, default_value_t = 95.0, value_name = "PERCENT", value_parser = percent(50.0..=99.99))]
+    #[arg(long, default_value_t = 95.0, value_name = "PERCENT", value_parser = number(50.0..=99.99))]
     confidence: f64,
     /// Accept what may be worse by this or less
-    #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = percent(0.0..=100.0))]
+    #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = number(0.0..=100.0))]
     threshold: f64,
 }
 
 /// Why two files cannot be compared.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Obstacle {
-    /// The file cannot be read.
+    #[error("{}: {}", .0.display(), text_of(.1))]
     File(PathBuf, std::io::Error),
     /// The file has other JSON than that of this program.
+    #[error("{} is no JSON of beanring-bench: {}", .0.display(), .1)]
     Json(PathBuf, serde_json::Error),
     /// The results in the file say nothing about the server.
+    #[error("{} cannot be compared: {}", .0.display(), .1)]
     Unfit(PathBuf, String),
     /// The files have different loads.
+    #[error("the files cannot be compared: they differ in {0}")]
     Different(String),
     /// There are too few rounds for an interval.
+    #[error(
+        "{}: {workload} has {rounds} round{}; this confidence needs {needed} (--rounds {needed})",
+        .path.display(),
+        if *.rounds == 1 { "" } else { "s" }
+    )]
     Short { path: PathBuf, workload: String, rounds: usize, needed: usize },
 }
 
@@ -214,7 +223,6 @@ impl Results {
         if interrupted {
             return Err(self.unfit("a run was interrupted".to_owned()));
         }
-        load.remove("seed");
         load.insert("generator_io".to_owned(), Value::String(generator_io));
         if is_first {
             self.load = load;
@@ -291,21 +299,8 @@ impl fmt::Display for Outcome {
             after.display()
         )?;
         let heading = ["workload", "metric", "A", "B", "change", "interval", ""].map(str::to_owned);
-        let cells: Vec<[String; 7]> =
-            std::iter::once(heading).chain(self.lines.iter().map(|line| line.cells(*threshold))).collect();
-        let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: [usize; 7] = std::array::from_fn(width);
-        for row in &cells {
-            let mut text = String::new();
-            for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // Names are on the left of their column, numbers on the right.
-                let _ = match column {
-                    0 | 1 | 6 => write!(text, "{cell:<width$}  "),
-                    _ => write!(text, "{cell:>width$}  "),
-                };
-            }
-            writeln!(f, "{}", text.trim_end())?;
-        }
+        let lines = self.lines.iter().map(|line| line.cells(*threshold));
+        f.write_str(&table(&[heading].into_iter().chain(lines).collect::<Vec<_>>(), &[0, 1, 6]))?;
         writeln!(
             f,
             "\nA and B are medians: cpu, p50 and p99 in us. With {confidence} % confidence, all true changes are in their intervals."
@@ -333,36 +328,5 @@ impl Line {
             format!("{} to {} %", change(low), change(high)),
             verdict,
         ]
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Obstacle::File(path, error) => {
-                write!(f, "{}: {}", path.display(), beanring::io::socket::text_of(error))
-            }
-            Obstacle::Json(path, error) => {
-                write!(f, "{} is no JSON of beanring-bench: {error}", path.display())
-            }
-            Obstacle::Unfit(path, why) => write!(f, "{} cannot be compared: {why}", path.display()),
-            Obstacle::Different(what) => write!(f, "the files cannot be compared: they differ in {what}"),
-            Obstacle::Short { path, workload, rounds, needed } => write!(
-                f,
-                "{}: {workload} has {rounds} round{}; this confidence needs {needed} (--rounds {needed})",
-                path.display(),
-                if *rounds == 1 { "" } else { "s" }
-            ),
-        }
-    }
-}
-
-/// Returns a parser of percentages in a range.
-fn percent(
-    range: RangeInclusive<f64>,
-) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("must be a number from {} to {}", range.start(), range.end()))
     }
 }

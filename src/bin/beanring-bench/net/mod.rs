@@ -9,6 +9,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::failure::Failure;
+
 pub mod epoll;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -76,7 +78,7 @@ impl fmt::Display for Target {
 }
 
 /// Connects to `target` within a time limit.
-pub async fn connect<T: Transport>(target: &Target) -> io::Result<T::Stream> {
+pub async fn connect<T: Transport>(target: &Target) -> Result<T::Stream, Failure> {
     let patient = async {
         loop {
             match T::connect(target).await {
@@ -87,9 +89,10 @@ pub async fn connect<T: Transport>(target: &Target) -> io::Result<T::Stream> {
             }
         }
     };
-    tokio::time::timeout(CONNECT_MAX, patient)
+    let connected = tokio::time::timeout(CONNECT_MAX, patient)
         .await
-        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the connection")))
+        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the connection")));
+    connected.map_err(|error| Failure::Connect(target.to_string(), error))
 }
 
 #[cfg(test)]

@@ -63,9 +63,9 @@ pub fn resume(resumes: bool) {
     RESUMES.store(resumes, Ordering::Relaxed);
 }
 
-/// Returns the numbers of handshakes since the start.
-pub fn handshakes() -> Handshakes {
-    let [all, resumed] = HANDSHAKES.each_ref().map(|count| count.load(Ordering::Relaxed));
+/// Returns the numbers of handshakes since the last call.
+pub fn take_handshakes() -> Handshakes {
+    let [all, resumed] = HANDSHAKES.each_ref().map(|count| count.swap(0, Ordering::Relaxed));
     Handshakes { all, resumed }
 }
 

@@ -3,7 +3,7 @@
 use ratatui_core::style::Modifier;
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::keys::{After, paste, press};
+use super::super::keys::{After, press};
 use super::super::worker::Request;
 use super::{SERVER, Session, lines, tubes};
 use crate::cli::verbs::Column;
@@ -87,10 +87,8 @@ fn the_cursor_stays_with_its_tube() {
 
 #[test]
 fn keys_ask_before_they_act() {
-    let mut session = Session::new(Column::Name, 80, 20);
-    session.tube("default", 0, "");
-    session.tube("mail", 0, "pause-time-left: 9\n");
-    session.settle();
+    let mut session =
+        Session::with(Column::Name, 80, 20, &[("default", 0, ""), ("mail", 0, "pause-time-left: 9\n")]);
     session.requests.clear();
     assert_eq!(session.keys("p")[19], "pause default for a time such as 90 or 5m (0 resumes): 60");
     assert_eq!(session.keys("\x1b")[19].split("  ").next(), Some("q quit"));
@@ -113,16 +111,6 @@ fn keys_ask_before_they_act() {
     session.requests.clear();
     assert_eq!(session.keys("\x1bk\x7f5\n")[19], "kicked 5 jobs of mail");
     assert_eq!(session.requests[0], Request::Kick { tube: "mail".to_owned(), count: 5 });
-    // A pasted text does not act.
-    session.requests.clear();
-    paste(&mut session.state, "k\n5\nq");
-    session.keys("k");
-    paste(&mut session.state, "12a\n");
-    assert_eq!(
-        session.settle()[19],
-        "kick up to N buried jobs of mail (delayed ones if none is buried): 12a"
-    );
-    assert_eq!((session.keys("\x1b").len(), session.requests.len()), (20, 0));
     assert_eq!(session.key(KeyCode::Char('q')), After::Quit);
     let control = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::CONTROL);
     assert_eq!(press(&mut session.state, control('c')), After::Quit);
@@ -131,9 +119,7 @@ fn keys_ask_before_they_act() {
 
 #[test]
 fn what_is_no_number_is_refused_with_a_hint() {
-    let mut session = Session::new(Column::Name, 80, 20);
-    session.tube("mail", 3, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 80, 20, &[("mail", 3, "")]);
     session.requests.clear();
     // A letter replaces the proposal, as a digit does.
     assert!(session.keys("kx")[19].ends_with("if none is buried): x"));
@@ -158,9 +144,7 @@ fn what_is_no_number_is_refused_with_a_hint() {
 
 #[test]
 fn a_frozen_screen_asks_nothing() {
-    let mut session = Session::new(Column::Ready, 80, 20);
-    session.tube("default", 1, "");
-    session.settle();
+    let mut session = Session::with(Column::Ready, 80, 20, &[("default", 1, "")]);
     session.keys(" ");
     session.requests.clear();
     session.tube("default", 2, "");
@@ -172,9 +156,7 @@ fn a_frozen_screen_asks_nothing() {
 
 #[test]
 fn a_column_that_is_not_there_is_passed_over() {
-    let mut session = Session::new(Column::Buried, 80, 20);
-    session.tube("mail", 1, "");
-    session.settle();
+    let mut session = Session::with(Column::Buried, 80, 20, &[("mail", 1, "")]);
     session.keys("s");
     assert_eq!(session.state.tubes.sort(), Column::Waiting);
     session.keys("<");

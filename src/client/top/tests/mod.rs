@@ -28,7 +28,6 @@ struct Session {
     schedule: Schedule,
     now: Instant,
     area: Rect,
-    has_colors: bool,
     server: String,
     /// The statistics of the tubes.
     tubes: BTreeMap<String, String>,
@@ -48,12 +47,19 @@ impl Session {
             schedule: Schedule::new(Duration::from_secs(1), now),
             now,
             area: Rect::new(0, 0, width, height),
-            has_colors: true,
             server: SERVER.to_owned(),
             tubes: BTreeMap::new(),
             is_up: true,
             requests: Vec::new(),
         }
+    }
+
+    /// A session with these tubes, as after its first screen.
+    fn with(sort: Column, width: u16, height: u16, tubes: &[(&str, u64, &str)]) -> Self {
+        let mut session = Self::new(sort, width, height);
+        tubes.iter().for_each(|(name, ready, more)| session.tube(name, *ready, more));
+        session.settle();
+        session
     }
 
     fn tube(&mut self, name: &str, ready: u64, more: &str) {
@@ -81,7 +87,7 @@ impl Session {
     }
 
     fn draw(&mut self) -> Buffer {
-        draw(&mut self.state, self.area, Theme { has_colors: self.has_colors })
+        draw(&mut self.state, self.area, Theme { has_colors: true })
     }
 
     fn answer(&self, request: &Request) -> Report {

@@ -1,8 +1,6 @@
 //! What the screen shows, and where.
 
-use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
-use ratatui_core::style::Color;
 use ratatui_crossterm::crossterm::event::KeyCode;
 
 use super::super::worker::{Report, Request};
@@ -11,11 +9,16 @@ use crate::cli::verbs::Column;
 
 #[test]
 fn the_screen_shows_server_and_tubes() {
-    let mut session = Session::new(Column::Ready, 100, 13);
-    session.tube("default", 0, "");
-    session.tube("mail", 7, "current-jobs-buried: 2\noldest-ready-age: 65\npause-time-left: 30\n");
-    session.tube("web", 1, "total-jobs: 100\n");
-    session.settle();
+    let mut session = Session::with(
+        Column::Ready,
+        100,
+        13,
+        &[
+            ("default", 0, ""),
+            ("mail", 7, "current-jobs-buried: 2\noldest-ready-age: 65\npause-time-left: 30\n"),
+            ("web", 1, "total-jobs: 100\n"),
+        ],
+    );
     session.tube("web", 1, "total-jobs: 350\n");
     session.server = format!("{SERVER}cmd-put: 5\n");
     session.after(1);
@@ -42,9 +45,7 @@ q quit  ? help  / filter  s sort  r reverse  p pause  k kick  Enter details  Spa
 
 #[test]
 fn an_unchanged_server_changes_nothing_on_the_screen() {
-    let mut session = Session::new(Column::Name, 80, 24);
-    session.tube("default", 0, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 80, 24, &[("default", 0, "")]);
     session.after(1);
     let screen = session.draw();
     for _ in 0..30 {
@@ -153,9 +154,7 @@ fn the_help_scrolls() {
 
 #[test]
 fn a_long_name_does_not_hide_the_question() {
-    let mut session = Session::new(Column::Name, 80, 20);
-    session.tube(&"long-name-".repeat(20), 3, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 80, 20, &[(&*"long-name-".repeat(20), 3, "")]);
     assert_eq!(
         session.keys("p")[19],
         "pause long-name-long-name-long-n... for a time such as 90 or 5m (0 resumes): 60"
@@ -172,9 +171,7 @@ fn a_long_name_does_not_hide_the_question() {
 
 #[test]
 fn a_hint_does_not_hide_the_question() {
-    let mut session = Session::new(Column::Name, 40, 20);
-    session.tube("mail", 3, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 40, 20, &[("mail", 3, "")]);
     assert_eq!(session.keys("p5 m\n")[19], "pause mail for a time: 5 m   no time");
     session.area.width = 24;
     assert_eq!(session.settle()[19], "pause mail: 5 m");
@@ -224,9 +221,7 @@ fn check_cells(screen: &[String]) {
 
 #[test]
 fn a_tube_is_shown_in_full() {
-    let mut session = Session::new(Column::Name, 80, 40);
-    session.tube("mail", 7, "cmd-delete: 3\n");
-    session.settle();
+    let mut session = Session::with(Column::Name, 80, 40, &[("mail", 7, "cmd-delete: 3\n")]);
     let screen = session.keys("d");
     for expected in [
         "Tube mail",
@@ -262,25 +257,8 @@ fn a_tube_is_shown_in_full() {
 }
 
 #[test]
-fn colors_can_be_switched_off() {
-    let mut session = Session::new(Column::Name, 120, 20);
-    session.tube("default", 0, "current-jobs-buried: 4\npause-time-left: 9\n");
-    session.server = SERVER.replace("draining: false", "draining: true");
-    session.settle();
-    let colors = |buffer: &Buffer| {
-        buffer.content.iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
-    };
-    assert!(colors(&session.draw()) > 0);
-    session.has_colors = false;
-    assert_eq!(colors(&session.draw()), 0);
-    assert!(session.settle()[0].ends_with("DRAINING"));
-}
-
-#[test]
 fn the_role_in_a_replicated_queue_is_shown_and_what_is_bad_about_it() {
-    let mut session = Session::new(Column::Name, 120, 20);
-    session.tube("default", 0, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 120, 20, &[("default", 0, "")]);
     for (keys, shown) in [
         (
             "replication-role: leader\nreplication-epoch: 7\nreplication-lease: 2.500000\n",
@@ -303,6 +281,8 @@ fn the_role_in_a_replicated_queue_is_shown_and_what_is_bad_about_it() {
         let screen = session.after(1).join("\n");
         assert!(screen.contains(shown), "{shown}: {screen}");
     }
+    session.server = SERVER.replace("draining: false", "draining: true");
+    assert!(session.after(1)[0].ends_with("DRAINING"));
 }
 
 #[test]

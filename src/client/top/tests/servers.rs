@@ -10,9 +10,7 @@ use crate::cli::verbs::Column;
 
 #[test]
 fn an_action_that_was_not_sent_is_named() {
-    let mut session = Session::new(Column::Name, 80, 20);
-    session.tube("default", 0, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 80, 20, &[("default", 0, "")]);
     // A poll is in flight that the server does not answer.
     session.now += Duration::from_secs(1);
     assert!(session.schedule.next(session.now, &mut session.state).is_some());
@@ -55,7 +53,12 @@ fn ten_thousand_tubes_cost_few_commands() {
     let screen = session.keys("s");
     assert!(screen[2].ends_with("tubes 10000   order up to 10 s old"), "{screen:?}");
     assert_eq!(
-        session.state.tubes.at(0).and_then(|tube| tube.counts.as_ref()).map(|counts| counts.ready),
+        session
+            .state
+            .tubes
+            .at(0)
+            .and_then(|tube| tube.counts.as_ref())
+            .map(|counts| counts.of(Column::Ready)),
         Some(9999)
     );
     let most = session
@@ -77,9 +80,7 @@ fn ten_thousand_tubes_cost_few_commands() {
 
 #[test]
 fn a_server_that_is_gone_is_tried_again_less_and_less() {
-    let mut session = Session::new(Column::Ready, 100, 20);
-    session.tube("default", 5, "");
-    session.settle();
+    let mut session = Session::with(Column::Ready, 100, 20, &[("default", 5, "")]);
     session.is_up = false;
     session.requests.clear();
     let screen = session.after(1);
@@ -109,9 +110,7 @@ fn a_server_that_is_gone_is_tried_again_less_and_less() {
 
 #[test]
 fn an_outage_leaves_no_message() {
-    let mut session = Session::new(Column::Name, 100, 20);
-    session.tube("default", 5, "");
-    session.settle();
+    let mut session = Session::with(Column::Name, 100, 20, &[("default", 5, "")]);
     session.is_up = false;
     assert_eq!(session.after(1)[19], "cannot connect to 127.0.0.1:11300: connection refused");
     session.is_up = true;
