@@ -45,7 +45,6 @@ pub use config::{
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use replica::ServerRole;
-pub use rights::Need;
 pub use service::{CertificatePart, CertificatePem, IoVecs, Priced, Protocol, Service, handle};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
@@ -263,12 +262,7 @@ impl Service for Server {
 
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
         let Self { core, connections } = self;
-        if conn.is_http() {
-            let bytes = connections.http(conn).outgoing();
-            slices.extend((!bytes.is_empty()).then(|| IoSlice::new(bytes)));
-        } else {
-            core.replies_to_send(&mut connections.client(conn).output, slices);
-        }
+        core.replies_to_send(connections.output(conn), slices);
     }
 
     fn log_request(&mut self, now: Time) -> Option<LogRequest> {

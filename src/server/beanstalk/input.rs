@@ -10,7 +10,7 @@ use crate::protocol::foreign::{Foreign, Opening, Verdict};
 use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
 use crate::server::Effect;
-use crate::server::client_state::{IncomingJob, Input, SessionState};
+use crate::server::client_state::{Incoming, Input, SessionState};
 use crate::server::memory::Kept;
 use crate::server::metrics::Count;
 use crate::server::ready::Turn;
@@ -61,7 +61,7 @@ impl Core {
     ) -> Option<&'a mut [u8]> {
         let is_next = session.can_serve_directly();
         match &mut session.protocol.input {
-            Input::Body(IncomingJob { slot, filled, .. })
+            Input::Body(Incoming { slot, filled, .. })
                 if is_next && slot.len() - *filled >= DIRECT_RECEIVE_BYTES_MIN =>
             {
                 Some(&mut self.engine.bodies_mut().bytes_mut(slot)[*filled..])

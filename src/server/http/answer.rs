@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::access::user_of;
-use super::api::{self, BodyKind, Plan};
+use super::api::{self, Plan};
 use super::assets::Asset;
 use super::call::Call;
 use super::page::{Page, PageResponse};
@@ -14,7 +14,7 @@ use super::request::{Parsed, Request};
 use super::response::{
     DATA, ErrorKind, ErrorResponse, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Rules, write_whole,
 };
-use super::target::{PREFIX, is_of_api, no_such_path};
+use super::target::{PREFIX, Target, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, Work};
 use crate::server::access::AuthFailure;
 use crate::server::outcome::Shortage;
@@ -68,7 +68,7 @@ impl HttpConnection {
             && matches!(self.work, Work::None)
             && !self.is_last
             && !self.input.is_empty()
-            && self.next.len() < output_bytes_max
+            && self.unsent_bytes() < output_bytes_max
     }
 
     /// Discards the rest of a refused body, and notes that no further request will be answered.
@@ -204,16 +204,13 @@ impl HttpConnection {
         head_bytes: usize,
         core: &mut Core,
     ) -> Result<Option<Planned>, ErrorResponse> {
-        let (target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
-        let body_bytes = request.body_bytes.unwrap_or(0);
-        let mut json: &[u8] = &[];
-        if target.body_kind() == BodyKind::Json {
-            match self.input[head_bytes..].get(..body_bytes as usize) {
-                Some(body) => json = body,
-                None => return Ok(None),
-            }
+        let (mut target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
+        if target == Target::Json {
+            let body_bytes = request.body_bytes.unwrap_or(0) as usize;
+            let Some(json) = self.input[head_bytes..].get(..body_bytes) else { return Ok(None) };
+            target = api::find(request, Some(json))?;
         }
-        let plan = Plan::new(target, json, body_bytes, user.as_ref(), &core.config)?;
+        let plan = Plan::new(target, user.as_ref(), &core.config)?;
         Ok(Some((plan, user)))
     }
 
@@ -232,7 +229,7 @@ impl HttpConnection {
 
     fn begin(&mut self, request: Box<Request>, head_bytes: usize, (plan, user): Planned, core: &mut Core) {
         match plan {
-            Plan::Page(page) => {
+            Plan::Page(page, _permit) => {
                 if request.method != "HEAD"
                     && let Some(bytes) = page.memory_bytes_max()
                     && !core.begin_http_list(bytes)
@@ -245,7 +242,7 @@ impl HttpConnection {
             Plan::Operation(operation) => {
                 self.interim(&request);
                 self.take_head(&request, head_bytes);
-                let call = Call::new(request, operation, user, self.number);
+                let call = Call::new(request, operation, user);
                 // A JSON body is in the operation. That of a job stays in the input.
                 self.skip = call.body_bytes_read();
                 self.discard();

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use serde::Serialize;
-
+use super::object::json;
 use super::request::{Request, Version};
 use crate::server::Rights;
 
@@ -59,7 +58,7 @@ pub(super) struct ErrorResponse {
     /// What to do.
     pub message: Cow<'static, str>,
     /// The methods that the target has.
-    pub allow: Option<&'static str>,
+    pub allow: Option<String>,
     /// The rights of which the user lacks all, where one is enough.
     pub missing: Rights,
 }
@@ -72,14 +71,6 @@ pub(super) struct Head<'a> {
     pub body_bytes: Option<u64>,
     /// More fields, each with its CR LF.
     pub fields: &'a str,
-}
-
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    error: &'a str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    missing_rights: Vec<&'static str>,
 }
 
 impl ErrorKind {
@@ -114,14 +105,19 @@ impl ErrorResponse {
     pub fn parts(&self) -> (&'static str, Vec<u8>) {
         let (status, error) = self.kind.words();
         let missing = Rights::ALL.into_iter().filter(|(right, _)| self.missing.has_any(*right));
-        let missing_rights = missing.map(|(_, word)| word).collect();
-        (status, json(&ErrorBody { error, message: &self.message, missing_rights }))
+        let missing: Vec<&str> = missing.map(|(_, word)| word).collect();
+        let body = json(|object| {
+            object.member("error", error);
+            object.member("message", &self.message);
+            object.if_some("missing_rights", Some(missing).filter(|words| !words.is_empty()));
+        });
+        (status, body)
     }
 
     /// Appends the response.
     pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
         let (status, body) = self.parts();
-        let fields = match (self.kind, self.allow) {
+        let fields = match (self.kind, &self.allow) {
             (ErrorKind::Unauthorized, _) => "WWW-Authenticate: Bearer\r\n".to_owned(),
             (_, Some(methods)) => format!("Allow: {methods}\r\n"),
             _ => String::new(),
@@ -168,9 +164,4 @@ pub(super) fn write_whole(
     if request.method != "HEAD" {
         out.extend_from_slice(body);
     }
-}
-
-/// Renders plain data as JSON.
-pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("plain data can be rendered")
 }

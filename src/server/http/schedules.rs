@@ -1,7 +1,6 @@
 //! Schedules in the API: the arguments of a put and of a list, and what is shown.
 
-use serde::Serialize;
-
+use super::object::Object;
 use super::response::{ErrorKind, ErrorResponse};
 use super::selection::LIMIT_MAX;
 use super::target::{LIMIT_DEFAULT, Name, Parameters};
@@ -36,54 +35,6 @@ pub(super) struct SchedulesQuery {
     /// The page begins after this name, whether or not a schedule still has it.
     pub after: Option<Name>,
     pub limit: u32,
-}
-
-#[derive(Serialize)]
-pub(super) struct ScheduleJson<'a> {
-    name: &'a str,
-    tube: &'a str,
-    when: &'a str,
-    priority: u32,
-    delay_seconds: Seconds,
-    ttr_seconds: Seconds,
-    body_bytes: usize,
-    missed: Missed,
-    overlap: bool,
-    configured: bool,
-    age_seconds: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_run: Option<RunTimeJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_run: Option<LastRunJson>,
-    runs: u64,
-    skips: u64,
-    refusals: u64,
-    gaps: u64,
-}
-
-/// A run to come.
-#[derive(Serialize)]
-struct RunTimeJson {
-    at: String,
-    left_seconds: u64,
-}
-
-/// The run that was made last.
-#[derive(Serialize)]
-struct LastRunJson {
-    /// When it was due.
-    at: String,
-    age_seconds: u64,
-    late_seconds: Seconds,
-    job: u64,
-}
-
-#[derive(Serialize)]
-pub(super) struct SchedulePageJson<'a> {
-    schedules: Vec<ScheduleJson<'a>>,
-    /// The name to go on after, if there are more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<&'a str>,
 }
 
 impl ScheduleTarget {
@@ -138,55 +89,56 @@ impl SchedulesQuery {
     }
 }
 
-impl<'a> ScheduleJson<'a> {
-    pub fn of(core: &Core, schedule: &'a Schedule, now: Time) -> Self {
-        let system = core.engine.system_time(now);
-        let shown = |span| core.config.shown(span);
-        let date_of = |time: Time| date(time.since(Time::ZERO).as_secs());
-        let (plan, progress) = (&schedule.plan, &schedule.progress);
-        let last_run = (progress.ran > Time::ZERO).then(|| LastRunJson {
-            at: date_of(progress.due),
-            age_seconds: system.since(progress.ran).as_secs(),
-            late_seconds: shown(progress.ran.since(progress.due)),
-            job: progress.job.0,
+pub(super) fn schedule(core: &Core, schedule: &Schedule, now: Time, object: &mut Object<'_>) {
+    let system = core.engine.system_time(now);
+    let shown = |span| core.config.shown(span);
+    let date_of = |time: Time| date(time.since(Time::ZERO).as_secs());
+    let (plan, progress) = (&schedule.plan, &schedule.progress);
+    object.member("name", schedule.name().as_str());
+    object.member("tube", schedule.tube().as_str());
+    object.member("when", plan.when.as_str());
+    object.member("priority", plan.pri);
+    object.member("delay_seconds", shown(plan.delay.span()));
+    object.member("ttr_seconds", shown(plan.ttr.span()));
+    object.member("body_bytes", schedule.body.len() - 2);
+    object.member("missed", plan.missed);
+    object.member("overlap", plan.overlaps);
+    object.member("configured", schedule.is_configured);
+    object.member("age_seconds", system.since(schedule.created).as_secs());
+    if let Some(next) = schedule.next() {
+        object.object("next_run", |object| {
+            object.member("at", date_of(next));
+            object.member("left_seconds", next.since(system).as_secs());
         });
-        Self {
-            name: schedule.name().as_str(),
-            tube: schedule.tube().as_str(),
-            when: plan.when.as_str(),
-            priority: plan.pri,
-            delay_seconds: shown(plan.delay.span()),
-            ttr_seconds: shown(plan.ttr.span()),
-            body_bytes: schedule.body.len() - 2,
-            missed: plan.missed,
-            overlap: plan.overlaps,
-            configured: schedule.is_configured,
-            age_seconds: system.since(schedule.created).as_secs(),
-            next_run: schedule
-                .next()
-                .map(|next| RunTimeJson { at: date_of(next), left_seconds: next.since(system).as_secs() }),
-            last_run,
-            runs: progress.runs,
-            skips: progress.skips,
-            refusals: progress.refusals,
-            gaps: progress.gaps,
-        }
     }
+    if progress.ran > Time::ZERO {
+        object.object("last_run", |object| {
+            // When it was due.
+            object.member("at", date_of(progress.due));
+            object.member("age_seconds", system.since(progress.ran).as_secs());
+            object.member("late_seconds", shown(progress.ran.since(progress.due)));
+            object.member("job", progress.job.0);
+        });
+    }
+    object.member("runs", progress.runs);
+    object.member("skips", progress.skips);
+    object.member("refusals", progress.refusals);
+    object.member("gaps", progress.gaps);
 }
 
-impl<'a> SchedulePageJson<'a> {
-    /// At most `limit` schedules after this name, without those that the user may not see.
-    pub fn of(
-        core: &'a Core,
-        after: Option<TubeName<'_>>,
-        limit: u32,
-        user: Option<&User>,
-        now: Time,
-    ) -> Self {
-        let (schedules, next) = core.schedules_page(after, limit, user);
-        let schedules = schedules.into_iter().map(|one| ScheduleJson::of(core, one, now)).collect();
-        Self { schedules, next: next.map(TubeName::as_str) }
-    }
+/// At most `limit` schedules after this name, without those that the user may not see.
+pub(super) fn schedule_page(
+    core: &Core,
+    after: Option<TubeName<'_>>,
+    limit: u32,
+    user: Option<&User>,
+    now: Time,
+    object: &mut Object<'_>,
+) {
+    let (schedules, next) = core.schedules_page(after, limit, user);
+    object.objects("schedules", schedules, |object, one| schedule(core, one, now, object));
+    // The name to go on after, if there are more.
+    object.if_some("next", next.map(TubeName::as_str));
 }
 
 fn bad(message: &'static str) -> ErrorResponse {

@@ -85,8 +85,7 @@ impl Server {
             Event::InputEnded { .. } => connection.input_ended(),
             Event::Sent { bytes, .. } => {
                 connection.active = now;
-                connection.is_sending = false;
-                connection.sent(bytes);
+                core.take_sent(conn, &mut connection.output, bytes);
             }
             Event::HungUp { .. } => core.close_http(connection, now),
             Event::Closed { .. } => {
@@ -96,7 +95,8 @@ impl Server {
                     "a driver closes a connection only on Effect::Close"
                 );
                 core.memory.forget_http(connection);
-                connections.remove_http(conn);
+                connection.output.clear(core.engine.bodies_mut(), &mut core.buffers);
+                connections.remove(conn);
                 return self.count_tables();
             }
             Event::InputEnding { .. } => {}
@@ -127,20 +127,16 @@ impl Server {
         let Self { core, connections } = self;
         let Some(connection) = connections.find_http(conn) else { return };
         connection.is_queued = false;
-        if connection.state < HttpState::Closed {
-            core.run_call(connection, now);
-            core.after_http(connection, now);
-        }
+        core.run_call(connection, now);
+        core.after_http(connection, now);
     }
 
     /// Sends the response to a request with a wrong token, if its connection is still open.
     pub(in crate::server) fn end_refused_http(&mut self, conn: ConnId, now: Time) {
         let Self { core, connections } = self;
         let Some(connection) = connections.find_http(conn) else { return };
-        if connection.state < HttpState::Closed {
-            connection.end_refusal();
-            core.after_http(connection, now);
-        }
+        connection.end_refusal();
+        core.after_http(connection, now);
     }
 
     /// Renders a piece of one page, if there is a page to render.
@@ -149,10 +145,8 @@ impl Server {
         let Some(conn) = core.ready.take(Turn::Page) else { return };
         let Some(connection) = connections.find_http(conn) else { return };
         connection.is_queued = false;
-        if connection.state < HttpState::Closed {
-            connection.step(core, now);
-            core.after_http(connection, now);
-        }
+        connection.step(core, now);
+        core.after_http(connection, now);
     }
 }
 
@@ -177,7 +171,7 @@ impl Core {
         if connection.take_wrong_token()
             && let Some(left_out) = self.http.wrong_tokens.admit(now)
         {
-            let (conn, peer) = (connection.number, &connection.peer.name);
+            let (conn, peer) = (connection.output.number(), &connection.peer.name);
             warn!(conn, "an HTTP request from {peer} had a wrong token and was refused{left_out}");
         }
     }
@@ -191,7 +185,9 @@ impl Core {
     }
 
     fn continue_http(&mut self, connection: &mut HttpConnection, now: Time) {
-        self.send_response(connection);
+        if !connection.next.is_empty() {
+            self.write_ungated(&mut connection.output, &std::mem::take(&mut connection.next));
+        }
         connection.settle();
         if connection.is_cut_off() {
             return self.close_http(connection, now);
@@ -210,10 +206,7 @@ impl Core {
                 connection.is_queued = false;
             }
         }
-        if connection.unsent_bytes() > 0 && !connection.is_sending {
-            connection.is_sending = true;
-            self.effects.push_back(Effect::Send(conn));
-        }
+        self.request_send(conn, &mut connection.output);
         let is_full = connection.has_much_input();
         if is_full != connection.is_paused && connection.state == HttpState::Open {
             connection.is_paused = is_full;
