@@ -2,8 +2,8 @@
 
 use super::Server;
 use super::beanstalk::{Session, SessionMemory};
-use super::client_state::{Input, SessionState};
-use super::http::HTTP_KINDS;
+use super::client_state::{Incoming, SessionState};
+use super::http::{HTTP_KINDS, HttpConnection};
 use super::memory::Kept;
 use crate::values::account::Held;
 use crate::wal::Wal;
@@ -21,14 +21,19 @@ impl Server {
         self.check_memory();
         let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
         assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
-        let has_tags = |session: &&Session| matches!(&session.protocol.input, Input::Body(body) if body.of.tags_key().is_some());
-        let arriving = connections.clients().filter(has_tags);
-        let over_http = connections.all_http().filter(|connection| connection.has_arriving_tags());
-        let to_come = arriving.count() + over_http.count() + core.batches.check();
+        let to_come = self.arriving().filter(|body| body.of.tags_key().is_some());
+        let to_come = to_come.count() + core.batches.check();
         assert_eq!(to_come, core.engine.tags_to_come(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
         }
+    }
+
+    /// The bodies that are arriving.
+    // Bounded by its caller: a test.
+    fn arriving(&self) -> impl Iterator<Item = &Incoming> {
+        let over_http = self.connections.all_http().filter_map(HttpConnection::arriving);
+        self.connections.clients().filter_map(|session| session.protocol.input.body()).chain(over_http)
     }
 
     /// Recomputes what connections keep for their peers.
@@ -39,9 +44,7 @@ impl Server {
         let lists = memory.iter().filter(|one| one.has_list).count();
         let long_lines = memory.iter().filter(|one| one.has_long_line).count();
         let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
-        let has_schedule_line = |session: &&Session| matches!(&session.protocol.input, Input::Body(body) if body.of.is_schedule());
-        let over_http = connections.all_http().filter(|connection| connection.has_arriving_schedule());
-        let schedule_lines = connections.clients().filter(has_schedule_line).count() + over_http.count();
+        let schedule_lines = self.arriving().filter(|body| body.of.is_schedule()).count();
         let counts = [Kept::LongLine, Kept::ScheduleLine, Kept::List, Kept::HttpList]
             .map(|kept| core.memory.kept(kept));
         let found = [long_lines, schedule_lines, lists, http_lists];

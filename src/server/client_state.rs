@@ -136,9 +136,14 @@ impl SessionState {
 }
 
 impl Input {
+    /// The body that is arriving, if there is one.
+    pub const fn body(&self) -> Option<&Incoming> {
+        if let Self::Body(incoming) = self { Some(incoming) } else { None }
+    }
+
     /// Whether it is a complete body, which waits for space in the job log.
     pub fn is_complete_body(&self) -> bool {
-        matches!(self, Self::Body(incoming) if incoming.is_complete())
+        self.body().is_some_and(Incoming::is_complete)
     }
 }
 

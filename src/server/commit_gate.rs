@@ -151,9 +151,9 @@ impl Core {
         self.await_commit(conn, output);
     }
 
-    /// Returns whether the next reply may leave. If not, the connection waits for its commit.
+    /// Returns whether all replies may leave. If not, the connection waits for the commit of the next one.
     pub(super) fn release_or_await(&mut self, conn: ConnId, output: &mut Output) -> bool {
-        let is_released = output.can_send(self.released());
+        let is_released = output.is_released(self.released());
         if !is_released {
             self.await_commit(conn, output);
         }
@@ -245,9 +245,8 @@ impl Server {
             let Some(conn) = next else { return };
             if let Some(session) = connections.find(conn) {
                 core.request_send(conn, &mut session.output);
-            } else if let Some(connection) = connections.find_http(conn) {
-                core.release_call(connection);
-                core.after_http(connection, now);
+            } else {
+                core.with_http(connections, conn, now, |core, connection| core.release_call(connection));
             }
         }
     }

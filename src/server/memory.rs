@@ -103,8 +103,9 @@ impl Core {
         growth == 0 || self.makes_room(growth, max)
     }
 
-    /// Whether there is memory for a job that the server puts, with this body.
-    pub(super) fn has_memory_for_job(&mut self, body_bytes: u32, max: u64) -> bool {
+    /// Whether there is memory for a job that the server puts, with this body, given with its CR LF.
+    pub(super) fn has_memory_for_job(&mut self, body_bytes: u32) -> bool {
+        let Some(max) = self.config.max_memory_bytes else { return true };
         let growth = self.engine.job_growth(1) + self.engine.bodies().growth(body_bytes);
         growth == 0 || self.makes_room(growth, max)
     }

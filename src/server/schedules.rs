@@ -182,7 +182,7 @@ impl Core {
         if let Some(refusal) = Refusal::for_space(self.space_for_run(&name, bytes)) {
             return Outcome::Refused(refusal);
         }
-        if !self.has_memory_for_run(bytes) {
+        if !self.has_memory_for_job(bytes as u32) {
             return Outcome::Refused(Shortage::Memory.into());
         }
         let due = self.engine.system_time(now);
@@ -201,11 +201,6 @@ impl Core {
             .schedule(TubeName::checked_before(name))
             .map_or(0, |schedule| schedule.tube().as_bytes().len());
         self.log.space_for_records(run_record_bytes(tube_bytes + name.len() + body_bytes) as u64)
-    }
-
-    /// Whether there is memory for a job with this body, given with its CR LF.
-    fn has_memory_for_run(&mut self, body_bytes: usize) -> bool {
-        self.config.max_memory_bytes.is_none_or(|max| self.has_memory_for_job(body_bytes as u32, max))
     }
 
     /// Runs the schedules that are due, up to the share of background work. Others follow in the next iteration. While the server drains or
@@ -241,7 +236,7 @@ impl Core {
                 break;
             }
             // Others may be smaller.
-            if space == PutSpace::Unavailable || !self.has_memory_for_run(bytes) {
+            if space == PutSpace::Unavailable || !self.has_memory_for_job(bytes as u32) {
                 self.warn_waiting(&name, space, now);
                 self.engine.postpone_run(&name, now + RETRY);
                 continue;

@@ -313,6 +313,12 @@ impl Output {
         self.in_flight.len > 0 || self.next_ticket().is_some_and(|ticket| ticket.is_within(released))
     }
 
+    /// Whether nothing waits for more than this.
+    pub(super) fn is_released(&self, released: Ticket) -> bool {
+        let earlier = self.earlier.as_ref().is_none_or(|batch| batch.ticket.is_within(released));
+        earlier && self.replies.batch.ticket.is_within(released)
+    }
+
     /// Replaces everything that waits for more than this by what `error` appends. Returns whether there was any.
     pub(super) fn fail(
         &mut self,
@@ -321,11 +327,10 @@ impl Output {
         bodies: &mut Bodies,
         buffers: &mut Buffers,
     ) -> bool {
-        let earlier = self.earlier.take_if(|earlier| !earlier.ticket.is_within(released));
-        if earlier.is_none() && self.replies.batch.ticket.is_within(released) {
+        if self.is_released(released) {
             return false;
         }
-        if let Some(mut earlier) = earlier {
+        if let Some(mut earlier) = self.earlier.take_if(|earlier| !earlier.ticket.is_within(released)) {
             earlier.clear(bodies, buffers);
         }
         self.replies.batch.clear(bodies, buffers);

@@ -7,7 +7,7 @@ use super::access::{HttpAccess, Peer, check_user};
 use super::page::Page;
 use super::refusals::too_large;
 use super::request::Request;
-use super::response::{ErrorKind, ErrorResponse};
+use super::response::{ErrorKind, ErrorResponse, bad};
 use super::schedules::{ScheduleTarget, SchedulesQuery};
 use super::target::{Name, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
@@ -34,7 +34,7 @@ pub(super) enum Operation {
     Group(Name),
     Job(JobId),
     Body { id: JobId, limit: Option<u32> },
-    Put { job: PutTarget, bytes: u32 },
+    Put(PutTarget),
     Pause { tube: Name, seconds: u32 },
     Kick { tube: Name, count: u32 },
     Flush(Name),
@@ -47,7 +47,7 @@ pub(super) enum Operation {
     Delete(JobId),
     Schedules(SchedulesQuery),
     Schedule(Name),
-    PutSchedule { schedule: Box<ScheduleTarget>, bytes: u32 },
+    PutSchedule(Box<ScheduleTarget>),
     RunSchedule(Name),
     DeleteSchedule(Name),
     Drain,
@@ -77,8 +77,8 @@ impl Target {
     /// What follows the head of a request for it.
     pub const fn body_kind(&self) -> BodyKind {
         match self {
-            Self::Operation(Operation::Put { .. }) => BodyKind::Job,
-            Self::Operation(Operation::PutSchedule { .. }) => BodyKind::Schedule,
+            Self::Operation(Operation::Put(_)) => BodyKind::Job,
+            Self::Operation(Operation::PutSchedule(_)) => BodyKind::Schedule,
             Self::Json => BodyKind::Json,
             _ => BodyKind::Nothing,
         }
@@ -144,7 +144,7 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
     let (media_type, bytes_max) = match kind {
         BodyKind::Nothing if request.body_bytes.unwrap_or(0) == 0 => return Ok(()),
         BodyKind::Nothing => {
-            return Err(ErrorResponse::new(ErrorKind::BadRequest, "this request takes no body: send none"));
+            return Err(bad("this request takes no body: send none"));
         }
         BodyKind::Json => ("application/json", JSON_BYTES_MAX),
         BodyKind::Job => ("application/octet-stream", u64::from(job_bytes_max)),
@@ -193,8 +193,8 @@ impl Operation {
     pub fn need(&self) -> Need<'_> {
         const ADMIN: Rights = Rights::ADMIN;
         match self {
-            Self::Put { job, .. } => Need::on(On::Tube(job.tube.get()), Rights::PRODUCE),
-            Self::PutSchedule { schedule, .. } => Need::schedule(schedule.name.get(), schedule.tube.get()),
+            Self::Put(job) => Need::on(On::Tube(job.tube.get()), Rights::PRODUCE),
+            Self::PutSchedule(schedule) => Need::schedule(schedule.name.get(), schedule.tube.get()),
             Self::Next(tube, _) => Need::on(On::Tube(tube.get()), Rights::INSPECT),
             Self::Kick { tube, .. } => Need::on(On::Tube(tube.get()), ADMIN),
             Self::Bury { id, .. } | Self::Release { id, .. } => {
@@ -209,7 +209,7 @@ impl Operation {
     pub fn text_bytes(&self) -> usize {
         match self {
             Self::Move { to, .. } | Self::MoveJob { to, .. } => to.get().as_bytes().len(),
-            Self::PutSchedule { schedule, .. } => schedule.memory_bytes(),
+            Self::PutSchedule(schedule) => schedule.memory_bytes(),
             _ => 0,
         }
     }
@@ -225,7 +225,7 @@ impl Operation {
             | Self::Body { .. }
             | Self::Schedules(_)
             | Self::Schedule(_) => None,
-            Self::Put { .. } => Some("put"),
+            Self::Put(_) => Some("put"),
             Self::Pause { .. } => Some("pause"),
             Self::Kick { .. } => Some("kick"),
             Self::Flush(_) => Some("flush"),
@@ -236,7 +236,7 @@ impl Operation {
             Self::Bury { .. } => Some("bury"),
             Self::Release { .. } => Some("release"),
             Self::Delete(_) => Some("delete"),
-            Self::PutSchedule { .. } => Some("schedule-put"),
+            Self::PutSchedule(_) => Some("schedule-put"),
             Self::RunSchedule(_) => Some("schedule-run"),
             Self::DeleteSchedule(_) => Some("schedule-delete"),
             Self::Drain => Some("drain"),
@@ -267,7 +267,8 @@ impl Operation {
     /// The length of a body that is received as it comes.
     pub const fn body_bytes(&self) -> Option<u32> {
         match self {
-            Self::Put { bytes, .. } | Self::PutSchedule { bytes, .. } => Some(*bytes),
+            Self::Put(job) => Some(job.args.bytes),
+            Self::PutSchedule(schedule) => Some(schedule.args.bytes),
             _ => None,
         }
     }
@@ -278,14 +279,14 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.action().unwrap_or("show"))?;
         match self {
-            Self::Put { job, bytes } => {
-                write!(f, " of {}", Count(*bytes, "byte"))?;
+            Self::Put(job) => {
+                write!(f, " of {}", Count(job.args.bytes, "byte"))?;
                 let tags = job.tags.get();
                 if !tags.is_empty() {
                     write!(f, " with {}", tags.as_str())?;
                 }
             }
-            Self::PutSchedule { bytes, .. } => write!(f, " of {}", Count(*bytes, "byte"))?,
+            Self::PutSchedule(schedule) => write!(f, " of {}", Count(schedule.args.bytes, "byte"))?,
             Self::Move { state, to, count, .. } => {
                 let what = format!("{} job", state.word());
                 write!(f, " of at most {} to {}", Count(*count, &what), to.get().as_str())?;

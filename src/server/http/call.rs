@@ -24,7 +24,7 @@ use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
-use crate::server::client_state::{Input, ProtocolState};
+use crate::server::client_state::{Incoming, ProtocolState};
 use crate::server::commit_gate::Output;
 use crate::server::outcome::{Outcome, Refusal};
 use crate::server::{ClientAct, Core, User};
@@ -77,22 +77,14 @@ impl Call {
         size_of::<Self>() + texts + 3 * ALLOCATION_BYTES
     }
 
-    /// Whether it is receiving a job with tags.
-    pub fn has_arriving_tags(&self) -> bool {
-        let input = self.protocol.as_ref().map(|protocol| &protocol.input);
-        matches!(input, Some(Input::Body(body)) if body.of.tags_key().is_some())
-    }
-
-    /// Whether it is receiving the body of a schedule.
-    pub fn has_arriving_schedule(&self) -> bool {
-        let input = self.protocol.as_ref().map(|protocol| &protocol.input);
-        matches!(input, Some(Input::Body(body)) if body.of.is_schedule())
+    /// The body that it is receiving.
+    pub fn arriving(&self) -> Option<&Incoming> {
+        self.protocol.as_ref()?.input.body()
     }
 
     /// Whether it can go on with this much input.
     pub fn can_run(&self, input: &[u8]) -> bool {
-        let has_complete_body =
-            || self.protocol.as_ref().is_some_and(|protocol| protocol.input.is_complete_body());
+        let has_complete_body = || self.arriving().is_some_and(Incoming::is_complete);
         match self.stage {
             Stage::Queued => true,
             Stage::Receiving => !input.is_empty() || self.body_left == 0 || has_complete_body(),

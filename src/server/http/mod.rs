@@ -36,6 +36,7 @@ pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::HttpShare;
 use self::slots::{ANSWER_KEPT, Activity};
+use super::client_state::Incoming;
 use super::closing::Moved;
 use super::commit_gate::Output;
 use super::memory::Kept;
@@ -191,14 +192,9 @@ impl HttpConnection {
         [input.capacity(), next.capacity() + work + peer.name.capacity()]
     }
 
-    /// Whether it is receiving a job with tags.
-    pub fn has_arriving_tags(&self) -> bool {
-        matches!(&self.work, Work::Call(call) if call.has_arriving_tags())
-    }
-
-    /// Whether it is receiving the body of a schedule.
-    pub fn has_arriving_schedule(&self) -> bool {
-        matches!(&self.work, Work::Call(call) if call.has_arriving_schedule())
+    /// The body that it is receiving.
+    pub fn arriving(&self) -> Option<&Incoming> {
+        if let Work::Call(call) = &self.work { call.arriving() } else { None }
     }
 
     /// Whether it makes a list of tubes.

@@ -5,11 +5,11 @@ use super::api::Operation;
 use super::json::{group, job, job_page};
 use super::object::json;
 use super::request::Request;
-use super::response::{ErrorKind, ErrorResponse, Head, JSON_TYPE, write_whole};
+use super::response::{ErrorKind, ErrorResponse, Head, JSON_TYPE, bad, write_whole};
 use super::schedules::{SCHEDULE_JSON_BYTES, schedule, schedule_page};
 use super::target::{Name, PutTarget};
 use super::tube_json::tube;
-use crate::protocol::command::{Command, CommandKind, PutArgs};
+use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, Moved, PageQuery};
 use crate::server::access::Permit;
@@ -20,7 +20,6 @@ use crate::server::{Core, User};
 use crate::time::{Seconds, Time};
 use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
-use crate::values::tags::Tags;
 use crate::values::tube_rules::Rule;
 use crate::values::when::{When, WhenError};
 
@@ -30,7 +29,7 @@ impl Operation {
     /// The command that it executes, for a client that uses its tube. There is none for drain mode, or for what has a body.
     pub(super) fn command(&self) -> Option<Command<'_>> {
         Some(match self {
-            Self::Put { .. } | Self::PutSchedule { .. } | Self::Drain | Self::Undrain => return None,
+            Self::Put(_) | Self::PutSchedule(_) | Self::Drain | Self::Undrain => return None,
             Self::Tube(tube) => Command::StatsTube(tube.get()),
             Self::Next(_, JobState::Reserved) => Command::PeekReserved,
             Self::Next(_, JobState::Delayed) => Command::PeekDelayed,
@@ -108,11 +107,11 @@ impl Core {
         permit: Permit,
         now: Time,
     ) -> Outcome<'static> {
-        let (job, bytes) = match operation {
-            Operation::Put { job, bytes } => (job, bytes),
-            Operation::PutSchedule { schedule, bytes } => {
+        let PutTarget { tube, args, tags } = match operation {
+            Operation::Put(job) => job,
+            Operation::PutSchedule(schedule) => {
                 self.counts.add_command(CommandKind::SchedulePut);
-                return self.begin_schedule(protocol, &schedule.args(*bytes), now);
+                return self.begin_schedule(protocol, &schedule.args(), now);
             }
             _ => {
                 let drains = *operation == Operation::Drain;
@@ -120,14 +119,11 @@ impl Core {
                 return Outcome::Done(if drains { Reply::DrainBegun } else { Reply::NotDraining });
             }
         };
-        let PutTarget { tube, priority, delay, ttr, tags } = job;
         if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), permit, now) {
             return Outcome::Refused(refusal);
         }
-        let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
-        let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
-        self.counts.add_command(Command::Put { args, tags: Some(Tags::NONE) }.kind());
-        self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
+        self.counts.add_command(CommandKind::Put);
+        self.begin_put(protocol, *args, Some(tags.get()), &mut &[][..], now)
     }
 
     /// Brings about what the command of an operation needs: the client uses the tube, or has the job for a moment.
@@ -230,7 +226,7 @@ impl Core {
             Outcome::Done(Reply::Kicked(kicked)) => ok(&json(|object| object.member("kicked", kicked))),
             Outcome::Done(Reply::Flushed(flushed)) => ok(&json(|object| object.member("flushed", flushed))),
             Outcome::Done(Reply::Scheduled) => {
-                let Operation::PutSchedule { schedule: target, .. } = operation else {
+                let Operation::PutSchedule(target) = operation else {
                     unreachable!("{operation} puts no schedule")
                 };
                 let put = self.engine.schedule(target.name.get()).expect("it was put");
@@ -260,14 +256,14 @@ impl Core {
     /// The response to a refused operation.
     fn refusal_response(&mut self, operation: &Operation, refusal: Refusal, now: Time) -> ErrorResponse {
         match (refusal, operation) {
-            (Refusal::BadFormat, Operation::PutSchedule { schedule, .. }) => {
+            (Refusal::BadFormat, Operation::PutSchedule(schedule)) => {
                 // The times are parsed again, for the reason.
                 self.charge(Cost::SCHEDULE_TIMES);
                 let reason = When::parse(&schedule.when, self.engine.system_time(now)).err();
                 let reason = reason.unwrap_or(WhenError::Never);
-                ErrorResponse::new(ErrorKind::BadRequest, format!("when is {reason}"))
+                bad(format!("when is {reason}"))
             }
-            (Refusal::JobTooBig, Operation::PutSchedule { .. } | Operation::RunSchedule(_)) => {
+            (Refusal::JobTooBig, Operation::PutSchedule(_) | Operation::RunSchedule(_)) => {
                 let message = "a segment of the job log has no room for this body: use a shorter one, or raise -s/--wal-segment-size";
                 ErrorResponse::new(ErrorKind::TooLarge, message)
             }
@@ -308,7 +304,7 @@ impl Core {
             format!("Content-Disposition: attachment; filename=\"job-{id}\"\r\nX-Body-Bytes: {bytes}\r\n");
         let head = Head {
             status: "200 OK",
-            content_type: BODY_TYPE,
+            content_type: Some(BODY_TYPE),
             body_bytes: Some(shown as u64),
             fields: &fields,
         };

@@ -11,7 +11,7 @@ pub(super) const JSON_TYPE: &str = "application/json";
 pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Fields of every response: no other site may read it.
-pub(super) const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
+const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Opener-Policy: same-origin\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\n";
@@ -66,7 +66,8 @@ pub(super) struct ErrorResponse {
 /// The status of a response, and the further fields of its head.
 pub(super) struct Head<'a> {
     pub status: &'a str,
-    pub content_type: &'a str,
+    /// None of a response without a body.
+    pub content_type: Option<&'a str>,
     /// The length of the body. `None` sends it in chunks, or ends it with the connection.
     pub body_bytes: Option<u64>,
     /// More fields, each with its CR LF.
@@ -126,25 +127,34 @@ impl ErrorResponse {
     }
 }
 
+/// The answer to a request that is not as it must be.
+pub(super) fn bad(message: impl Into<Cow<'static, str>>) -> ErrorResponse {
+    ErrorResponse::new(ErrorKind::BadRequest, message)
+}
+
 impl Head<'_> {
     /// Appends the head of a response that is data.
     pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
-        self.write_with(&DATA, request, out);
+        self.write_with(&DATA, request.version, request.keeps_alive, out);
     }
 
     /// Appends the head.
-    pub fn write_with(&self, rules: &Rules<'_>, request: &Request, out: &mut Vec<u8>) {
+    pub fn write_with(&self, rules: &Rules<'_>, version: Version, keeps_alive: bool, out: &mut Vec<u8>) {
         let Rules { caching, policy } = rules;
         let Self { status, content_type, body_bytes, fields } = self;
-        let length = match (body_bytes, request.version) {
+        let content_type = match content_type {
+            None => String::new(),
+            Some(content_type) => format!("Content-Type: {content_type}\r\n"),
+        };
+        let length = match (body_bytes, version) {
             (Some(bytes), _) => format!("Content-Length: {bytes}\r\n"),
             (None, Version::Http11) => "Transfer-Encoding: chunked\r\n".to_owned(),
             (None, Version::Http10) => String::new(),
         };
-        let close = if request.keeps_alive { "" } else { "Connection: close\r\n" };
+        let close = if keeps_alive { "" } else { "Connection: close\r\n" };
         write!(
             out,
-            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{length}Cache-Control: {caching}\r\n\
+            "HTTP/1.1 {status}\r\n{content_type}{length}Cache-Control: {caching}\r\n\
              Content-Security-Policy: {policy}\r\n{GUARDS}{fields}{close}\r\n"
         )
         .expect("writing to a Vec cannot fail");
@@ -160,6 +170,7 @@ pub(super) fn write_whole(
     fields: &str,
     body: &[u8],
 ) {
+    let content_type = Some(content_type);
     Head { status, content_type, body_bytes: Some(body.len() as u64), fields }.write(request, out);
     if request.method != "HEAD" {
         out.extend_from_slice(body);

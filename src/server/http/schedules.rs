@@ -1,14 +1,13 @@
 //! Schedules in the API: the arguments of a put and of a list, and what is shown.
 
 use super::object::Object;
-use super::response::{ErrorKind, ErrorResponse};
+use super::response::{ErrorResponse, bad};
 use super::selection::LIMIT_MAX;
-use super::target::{LIMIT_DEFAULT, Name, Parameters};
+use super::target::{LIMIT_DEFAULT, Name, Parameters, put_args};
 use crate::protocol::command::{PutArgs, ScheduleArgs};
 use crate::queue::Schedule;
 use crate::server::{Core, User};
-use crate::time::{Seconds, Time, date};
-use crate::values::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
+use crate::time::{Time, date};
 use crate::values::schedules::Missed;
 use crate::values::tube_name::TubeName;
 
@@ -19,9 +18,7 @@ pub(super) struct ScheduleTarget {
     pub tube: Name,
     /// Visible ASCII characters and spaces.
     pub when: Box<str>,
-    priority: u32,
-    delay: u32,
-    ttr: u32,
+    pub args: PutArgs,
     missed: Missed,
     overlaps: bool,
 }
@@ -38,7 +35,7 @@ pub(super) struct SchedulesQuery {
 }
 
 impl ScheduleTarget {
-    pub fn read(name: Name, parameters: &mut Parameters) -> Result<Self, ErrorResponse> {
+    pub fn read(name: Name, parameters: &mut Parameters, bytes: u32) -> Result<Self, ErrorResponse> {
         let tube = parameters.take("tube").ok_or_else(|| bad("name the tube of the jobs: tube=NAME"))?;
         let when = parameters.take("when").ok_or_else(|| bad("say when it runs: when=WHEN"))?;
         if !when.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
@@ -59,19 +56,15 @@ impl ScheduleTarget {
             name,
             tube: Name::new(tube.as_bytes())?,
             when: when.trim_matches(' ').into(),
-            priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
-            delay: parameters.number("delay", 0, 0..=u32::MAX)?,
-            ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, 0..=u32::MAX)?,
+            args: put_args(parameters, bytes)?,
             missed,
             overlaps,
         })
     }
 
-    /// The arguments of `schedule-put` with a body of this many bytes.
-    pub fn args(&self, bytes: u32) -> ScheduleArgs<'_> {
-        let &Self { missed, overlaps, .. } = self;
-        let [delay, ttr] = [self.delay, self.ttr].map(Seconds::whole);
-        let put = PutArgs { pri: self.priority, delay, ttr, bytes };
+    /// The arguments of `schedule-put`.
+    pub fn args(&self) -> ScheduleArgs<'_> {
+        let &Self { args: put, missed, overlaps, .. } = self;
         ScheduleArgs { name: self.name.get(), put, tube: self.tube.get(), when: &self.when, missed, overlaps }
     }
 
@@ -139,8 +132,4 @@ pub(super) fn schedule_page(
     object.objects("schedules", schedules, |object, one| schedule(core, one, now, object));
     // The name to go on after, if there are more.
     object.if_some("next", next.map(TubeName::as_str));
-}
-
-fn bad(message: &'static str) -> ErrorResponse {
-    ErrorResponse::new(ErrorKind::BadRequest, message)
 }
