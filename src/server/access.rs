@@ -298,7 +298,6 @@ impl Core {
         let lacks = |(on, rights): &(On<'_>, Rights)| {
             user.is_none_or(|(user, used)| !self.meets(protocol.client, user, used, *on, *rights))
         };
-        // Bounded by the two parts of a need.
         let lacking = need.0.into_iter().find(lacks);
         let lacking = lacking.map(|(on, rights)| self.missing(need, on, rights));
         self.engine.budget().charge(checked);
@@ -340,10 +339,10 @@ impl Core {
     }
 
     /// What a user lacks for a command: these rights on this.
+    // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
     #[cold]
     fn missing(&self, need: Need<'_>, on: On<'_>, rights: Rights) -> Missing {
         let is_pending = |id: JobId| self.log.is_pending(id);
-        // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
         let may_reveal = need.0.iter().any(|(on, _)| match *on {
             On::Job(id) => is_pending(id),
             On::Jobs(ids) => ids.iter().any(is_pending),

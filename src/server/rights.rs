@@ -143,6 +143,7 @@ impl<'a> Need<'a> {
     /// The tube that the command names, and the one that gets jobs of another one.
     pub fn tubes(&self) -> [Option<TubeName<'a>>; 2] {
         let mut tubes = [None; 2];
+        // Bounded by the two parts of a need.
         for (on, _) in self.0 {
             match on {
                 On::Tube(tube) => tubes[0] = Some(tube),

@@ -249,7 +249,6 @@ impl Operation {
     }
 
     pub fn schedule(&self) -> Option<&str> {
-        // Bounded by the two parts of a need.
         self.need().0.into_iter().find_map(|(on, _)| match on {
             On::Schedule(name) => Some(name.as_str()),
             _ => None,
@@ -257,7 +256,6 @@ impl Operation {
     }
 
     pub fn job(&self) -> Option<u64> {
-        // Bounded by the two parts of a need.
         self.need().0.into_iter().find_map(|(on, _)| match on {
             On::Job(JobId(id)) => Some(id),
             _ => None,

@@ -37,6 +37,7 @@ pub(super) fn server(core: &Core, user: Option<&User>, now: Time, object: &mut O
     object.member("may_write", may_write);
     // A standby shows neither jobs nor tubes nor the job log: the leader knows them.
     object.object_or_null("jobs", (!is_standby).then_some(&totals), |object, totals| {
+        // Bounded by JobState::COUNT: the states of a job.
         for state in JobState::ALL {
             object.member(state.word(), totals.in_state(state));
         }
@@ -178,7 +179,6 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<(&'static str, 
 
 /// A page of the jobs of a tube, without their notes: those of a thousand jobs are too much for one response.
 pub(super) fn job_page(core: &Core, page: &JobPage, now: Time, object: &mut Object<'_>) {
-    // Bounded by PAGE_JOBS_MAX: the jobs of one page.
     object.objects("jobs", &page.jobs, |object, &key| write_job(core, key, false, now, object));
 }
 
@@ -208,7 +208,8 @@ fn write_job(core: &Core, key: JobKey, has_notes: bool, now: Time, object: &mut 
     object.member("body_bytes", core.engine.jobs().get(key).body.len() - 2);
     let notes = core.engine.notes(key);
     if has_notes && !notes.is_empty() {
-        // Why attempts have failed, the latest first. Bounded by NOTES_MAX: the notes of one job.
+        // Why attempts have failed, the latest first.
+        // Bounded by NOTES_MAX: the notes of one job.
         object.objects("notes", notes.iter().rev(), |object, note| {
             object.member("age_seconds", now.since(note.at).as_secs());
             object.member("text", String::from_utf8_lossy(note.text));
@@ -216,6 +217,7 @@ fn write_job(core: &Core, key: JobKey, has_notes: bool, now: Time, object: &mut 
     }
     if !stats.tags.is_empty() {
         object.object("tags", |object| {
+            // Bounded by LINE_BYTES_LONG_MAX: the tags of one job.
             stats.tags.pairs().for_each(|(kind, text)| object.member(kind, text));
         });
     }
@@ -229,6 +231,7 @@ fn write_job(core: &Core, key: JobKey, has_notes: bool, now: Time, object: &mut 
 pub(super) fn group(core: &Core, name: TubeName<'_>, object: &mut Object<'_>) {
     let stats = core.engine.group_stats(name).expect("the group has a member");
     object.member("name", name.as_str());
+    // Bounded by JobState::COUNT: the states of a job.
     for state in JobState::ALL {
         object.member(state.word(), stats.members[state as usize]);
     }

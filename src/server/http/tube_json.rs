@@ -36,6 +36,7 @@ pub(super) fn tube(core: &Core, key: TubeKey, now: Time, object: &mut Object<'_>
     object.member("buries", buries);
     object.object("percentiles", |object| {
         let kinds = [("queue_time", LatencyKind::Queue), ("reserved_time", LatencyKind::Reserved)];
+        // Bounded by the two kinds of times.
         for (name, kind) in kinds {
             object.object(name, |object| {
                 let times = core.engine.tube_times(key, kind, now);

@@ -121,6 +121,7 @@ impl MemoryGauge {
     }
 
     fn change_http(&self, before: [usize; HTTP_KINDS.len()], after: [usize; HTTP_KINDS.len()]) {
+        // Bounded by HTTP_KINDS: the kinds of memory of one connection.
         for (at, kind) in HTTP_KINDS.into_iter().enumerate() {
             self.account.change(kind, before[at], after[at]);
         }
