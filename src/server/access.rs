@@ -8,15 +8,16 @@ use tracing::{debug, info};
 use super::beanstalk::Session;
 use super::client_state::{ProtocolState, SessionState};
 use super::commit_gate::Replies;
+use super::connections::Connection;
 use super::outcome::Refusal;
-use super::rights::{Lacking, Missing, Need, shared_names};
+use super::rights::{Lacking, Missing, Need, On, shared_names};
 use super::users::{Rights, User, Users};
 use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::{Span, Time};
 use crate::values::account::Held;
 use crate::values::budget::{Cost, RUN_STEPS};
-use crate::values::ids::{ClientKey, ConnId, JobId, TagsKey};
+use crate::values::ids::{ClientKey, ConnId, JobId};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -48,10 +49,21 @@ pub(super) struct SessionAccess {
     unchecked: Option<usize>,
 }
 
-/// Shows that a client may do what it asks for. Only [`Core::authorize`] makes one, and what executes takes it.
+/// Shows that a client may do what it asks for. Only [`Core::authorize`] and [`Permit::for_page`] make one, and what executes takes
+/// it.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Permit(());
+
+impl Permit {
+    /// Permits a page over HTTP, which shows the user only what it may inspect.
+    pub fn for_page(user: Option<&User>) -> Result<Self, Refusal> {
+        let rights = Rights::INSPECT;
+        let may = user.is_none_or(|user| user.grants.somewhere().has_any(rights));
+        let missing = Missing { rights, on: Lacking::AnyTube, may_reveal: false };
+        if may { Ok(Self(())) } else { Err(Refusal::Forbidden(missing)) }
+    }
+}
 
 /// Why an authentication failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +121,11 @@ impl Access {
 
     pub const fn users(&self) -> Option<&Users> {
         self.users.as_ref()
+    }
+
+    /// This user as it is now, if there still is one of its name.
+    fn again(&self, user: &User) -> Option<&Arc<User>> {
+        self.users()?.again(user)
     }
 
     /// How often the users have changed.
@@ -261,103 +278,77 @@ impl Core {
 
     /// Permits what a client needs, or says what its user lacks. Without `--auth` everything is permitted.
     #[inline(always)]
-    pub(super) fn authorize(&mut self, protocol: &ProtocolState, need: Need<'_>) -> Result<Permit, Refusal> {
-        if protocol.access.is_none() { Ok(Permit(())) } else { self.authorize_user(protocol, need) }
+    pub(super) fn authorize<'a>(
+        &mut self,
+        protocol: &ProtocolState,
+        need: impl Into<Need<'a>>,
+    ) -> Result<Permit, Refusal> {
+        if protocol.access.is_none() { Ok(Permit(())) } else { self.authorize_user(protocol, need.into()) }
     }
 
     #[inline(never)]
     fn authorize_user(&mut self, protocol: &ProtocolState, need: Need<'_>) -> Result<Permit, Refusal> {
         let Some(access) = &protocol.access else { return Ok(Permit(())) };
-        let checked = access.user.grants.cost().times(need.tubes());
-        self.engine.budget().charge(checked);
-        let may = match need {
-            Need::Used(rights) => access.used.has_any(rights),
-            // mutant auth-keys-of-others: access.user.may_name(tags) => true
-            Need::Put(tags) => access.used.has_any(Rights::PRODUCE) && access.user.may_name(tags),
-            need => self.meets(protocol.client, &access.user, need),
+        // The users may have changed since the session was last brought in line with them, or since the line of a body.
+        // mutant auth-text-of-before-a-reload: access.generation == self.access.generation => true
+        let is_known = access.generation == self.access.generation;
+        let again = if is_known { Some(&access.user) } else { self.access.again(&access.user) };
+        let user = again.map(|user| (&**user, is_known.then_some(access.used)));
+        let checked = access.user.grants.cost().times(need.names() + usize::from(!is_known));
+        let lacks = |(on, rights): &(On<'_>, Rights)| {
+            user.is_none_or(|(user, used)| !self.meets(protocol.client, user, used, *on, *rights))
         };
-        if may { Ok(Permit(())) } else { Err(Refusal::Forbidden(self.missing(&access.user, need))) }
+        let lacking = need.0.into_iter().find(lacks);
+        let lacking = lacking.map(|(on, rights)| self.missing(need, on, rights));
+        self.engine.budget().charge(checked);
+        lacking.map_or(Ok(Permit(())), |missing| Err(Refusal::Forbidden(missing)))
     }
 
-    /// Whether a user has what a command needs.
-    fn meets(&self, client: ClientKey, user: &User, need: Need<'_>) -> bool {
-        match need {
-            Need::Nothing => true,
-            Need::Used(rights) => user.may(rights, self.engine.used(client).name()),
-            Need::Put(tags) => {
-                user.may(Rights::PRODUCE, self.engine.used(client).name()) && user.may_name(tags)
+    /// Whether a user has one of these rights on something. Those on the used tube may be known.
+    fn meets(
+        &self,
+        client: ClientKey,
+        user: &User,
+        used: Option<Rights>,
+        on: On<'_>,
+        rights: Rights,
+    ) -> bool {
+        match on {
+            On::Nothing => true,
+            On::Used => {
+                let used = used.unwrap_or_else(|| user.grants.on(self.engine.used(client).name()));
+                used.has_any(rights)
             }
-            Need::Tube(tube, rights) => user.may(rights, tube),
-            // Bounded by the two tubes of a move.
-            Need::Tubes(tubes) => tubes.iter().all(|&(tube, rights)| user.may(rights, tube)),
-            Need::Job(id, rights) => self.may_on_job(user, id, rights),
-            Need::Jobs(ids, rights) => {
+            On::Tube(tube) | On::Target(tube) => user.may(rights, tube),
+            On::Job(id) => self.may_on_job(user, id, rights),
+            On::Jobs(ids) => {
                 // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
                 user.grants.everywhere().has_any(rights)
                     || ids.iter().all(|id| self.may_on_job(user, id, rights))
             }
-            Need::JobTo(id, rights, tube, to_rights) => {
-                self.may_on_job(user, id, rights) && user.may(to_rights, tube)
+            On::Schedule(name) => {
+                self.engine.schedule(name).is_none_or(|schedule| user.may(rights, schedule.tube()))
             }
-            Need::Schedule(name, rights) => self.may_on_schedule(user, name, rights),
-            Need::ScheduleTo(name, tube) => {
-                user.may(Rights::PRODUCE, tube) && self.may_on_schedule(user, name, Rights::PRODUCE)
-            }
-            Need::Watch => self.engine.clients().get(client).watch_count() > 0,
-            Need::Somewhere(rights) => user.grants.somewhere().has_any(rights),
-            Need::Everywhere(rights) => user.grants.everywhere().has_any(rights),
+            // mutant auth-keys-of-others: user.may_name(tags) => true
+            On::Names(tags) => user.may_name(tags),
+            On::StoredNames(tags_key) => user.may_name(self.engine.stored_tags(tags_key)),
+            On::Watched => self.engine.clients().get(client).watch_count() > 0,
+            On::AnyTube => user.grants.somewhere().has_any(rights),
+            On::AllTubes => user.grants.everywhere().has_any(rights),
         }
     }
 
-    /// What a user lacks for a command whose need it does not meet.
+    /// What a user lacks for a command: these rights on this.
+    // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
     #[cold]
-    fn missing(&self, user: &User, need: Need<'_>) -> Missing {
+    fn missing(&self, need: Need<'_>, on: On<'_>, rights: Rights) -> Missing {
         let is_pending = |id: JobId| self.log.is_pending(id);
-        let may_reveal = match need {
-            Need::Job(id, _) | Need::JobTo(id, ..) => is_pending(id),
-            // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
-            Need::Jobs(ids, _) => ids.iter().any(is_pending),
+        let may_reveal = need.0.iter().any(|(on, _)| match *on {
+            On::Job(id) => is_pending(id),
+            On::Jobs(ids) => ids.iter().any(is_pending),
             _ => false,
-        };
-        let lacks_target = match need {
-            Need::Tubes([(tube, rights), _]) => user.may(rights, tube),
-            Need::JobTo(id, rights, ..) => self.may_on_job(user, id, rights),
-            _ => false,
-        };
-        let rights = match need {
-            Need::Nothing | Need::Watch => Rights::CONSUME,
-            Need::Put(tags) if !user.may_name(tags) => Rights::NAME_KEY,
-            Need::Put(_) | Need::ScheduleTo(..) => Rights::PRODUCE,
-            Need::Tubes([(_, rights), (_, other)]) | Need::JobTo(_, rights, _, other) => {
-                if lacks_target {
-                    other
-                } else {
-                    rights
-                }
-            }
-            Need::Used(rights)
-            | Need::Tube(_, rights)
-            | Need::Job(_, rights)
-            | Need::Jobs(_, rights)
-            | Need::Schedule(_, rights)
-            | Need::Somewhere(rights)
-            | Need::Everywhere(rights) => rights,
-        };
-        let on = match need {
-            Need::Everywhere(_) => Lacking::AllTubes,
-            Need::Somewhere(_) => Lacking::AnyTube,
-            Need::Put(tags) if !user.may_name(tags) => Lacking::Key,
-            Need::Tubes(_) | Need::JobTo(..) if lacks_target => Lacking::TargetTube,
-            Need::Job(..) | Need::Jobs(..) | Need::JobTo(..) => Lacking::TubeOfJob,
-            Need::Schedule(..) => Lacking::TubeOfSchedule,
-            Need::ScheduleTo(_, tube) if user.may(rights, tube) => Lacking::TubeOfSchedule,
-            _ => Lacking::Tube,
-        };
-        Missing { rights, on, may_reveal }
-    }
-
-    fn may_on_schedule(&self, user: &User, name: TubeName<'_>, rights: Rights) -> bool {
-        self.engine.schedule(name).is_none_or(|schedule| user.may(rights, schedule.tube()))
+        });
+        Missing { rights, on: on.lacking(), may_reveal }
     }
 
     fn may_on_job(&self, user: &User, id: JobId, rights: Rights) -> bool {
@@ -388,56 +379,7 @@ impl Core {
 
     /// Whether the file of users no longer has this one.
     pub(super) fn is_gone(&self, user: &User) -> bool {
-        self.access.users().is_some_and(|users| users.again(user).is_none())
-    }
-
-    /// Why the client may not put a job with these tags that has arrived: the users may have changed since its line.
-    #[inline]
-    pub(super) fn refused_since(
-        &mut self,
-        protocol: &ProtocolState,
-        tags_key: Option<TagsKey>,
-    ) -> Option<Refusal> {
-        let access = protocol.access.as_ref()?;
-        if access.generation == self.access.generation && tags_key.is_none() {
-            // mutant auth-put-of-before-a-reload: !access.used.has_any(Rights::PRODUCE) => false
-            let is_refused = !access.used.has_any(Rights::PRODUCE);
-            return is_refused.then_some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
-        }
-        self.refused_now(protocol.client, &access.user, tags_key)
-    }
-
-    #[cold]
-    fn refused_now(&mut self, client: ClientKey, user: &User, tags_key: Option<TagsKey>) -> Option<Refusal> {
-        let Some(user) = self.access.users().and_then(|users| users.again(user)) else {
-            return Some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
-        };
-        let names = Need::Put(self.engine.stored_tags(tags_key)).tubes();
-        self.engine.budget().charge(user.grants.cost().times(1 + names));
-        let need = Need::Put(self.engine.stored_tags(tags_key));
-        // mutant auth-key-of-before-a-reload: self.meets(client, user, need) => self.meets(client, user, Need::Put(Tags::NONE))
-        let may = self.meets(client, user, need);
-        (!may).then(|| Refusal::Forbidden(self.missing(user, need)))
-    }
-
-    /// Permits what a client needs for a text that has arrived: the users may have changed since its line.
-    pub(super) fn authorize_arrived(
-        &mut self,
-        protocol: &ProtocolState,
-        need: Need<'_>,
-    ) -> Result<Permit, Refusal> {
-        let Some(access) = &protocol.access else { return Ok(Permit(())) };
-        // mutant auth-text-of-before-a-reload: access.generation == self.access.generation => true
-        if access.generation == self.access.generation {
-            return self.authorize_user(protocol, need);
-        }
-        let Some(user) = self.access.users().and_then(|users| users.again(&access.user)).map(Arc::clone)
-        else {
-            return Err(Refusal::Forbidden(self.missing(&access.user, need)));
-        };
-        self.engine.budget().charge(user.grants.cost().times(need.tubes()));
-        let may = self.meets(protocol.client, &user, need);
-        if may { Ok(Permit(())) } else { Err(Refusal::Forbidden(self.missing(&user, need))) }
+        self.access.again(user).is_none()
     }
 
     /// Closes the connection of a user that is gone, before it has its turn in the sweep.
@@ -548,7 +490,9 @@ impl Server {
         while next < end && !self.core.engine.budget().is_reached(limit) {
             let slot = next;
             next += 1;
-            if let Some(session) = self.connections.client_at(slot).filter(|session| session.is_open()) {
+            if let Some(Connection::Client(session)) = self.connections.at(slot)
+                && session.is_open()
+            {
                 self.core.renew_user(session, now);
                 self.deliver_notices(now);
             }

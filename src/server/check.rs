@@ -2,8 +2,8 @@
 
 use super::Server;
 use super::beanstalk::{Session, SessionMemory};
-use super::client_state::{Input, SessionState};
-use super::http::{HttpConnection, HttpMemory};
+use super::client_state::{Incoming, SessionState};
+use super::http::{HTTP_KINDS, HttpConnection};
 use super::memory::Kept;
 use crate::values::account::Held;
 use crate::wal::Wal;
@@ -21,15 +21,19 @@ impl Server {
         self.check_memory();
         let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
         assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
-        let arriving = connections
-            .clients()
-            .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.tags_key.is_some()));
-        let over_http = connections.all_http().filter(|connection| connection.has_arriving_tags());
-        let to_come = arriving.count() + over_http.count() + core.batches.check();
+        let to_come = self.arriving().filter(|body| body.of.tags_key().is_some());
+        let to_come = to_come.count() + core.batches.check();
         assert_eq!(to_come, core.engine.tags_to_come(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
         }
+    }
+
+    /// The bodies that are arriving.
+    // Bounded by its caller: a test.
+    fn arriving(&self) -> impl Iterator<Item = &Incoming> {
+        let over_http = self.connections.all_http().filter_map(HttpConnection::arriving);
+        self.connections.clients().filter_map(|session| session.protocol.input.body()).chain(over_http)
     }
 
     /// Recomputes what connections keep for their peers.
@@ -40,9 +44,7 @@ impl Server {
         let lists = memory.iter().filter(|one| one.has_list).count();
         let long_lines = memory.iter().filter(|one| one.has_long_line).count();
         let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
-        let has_schedule_line = |session: &&Session| matches!(&session.protocol.input, Input::Text(text) if text.is_of_schedule());
-        let over_http = connections.all_http().filter(|connection| connection.has_arriving_schedule());
-        let schedule_lines = connections.clients().filter(has_schedule_line).count() + over_http.count();
+        let schedule_lines = self.arriving().filter(|body| body.of.is_schedule()).count();
         let counts = [Kept::LongLine, Kept::ScheduleLine, Kept::List, Kept::HttpList]
             .map(|kept| core.memory.kept(kept));
         let found = [long_lines, schedule_lines, lists, http_lists];
@@ -53,13 +55,15 @@ impl Server {
         let inboxes = memory.iter().map(|one| one.inbox_bytes).sum();
         let replies = memory.iter().map(|one| one.reply_bytes).sum::<usize>()
             + core.buffers.spare_bytes()
-            + connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
+            + connections.all_http().map(|connection| connection.output.buffer_bytes()).sum::<usize>();
         let own = [
             (Held::Batches, core.batches.memory_bytes()),
             (Held::Inboxes, inboxes),
             (Held::Replies, replies),
         ];
-        for (kind, bytes) in own.into_iter().chain(HttpMemory::of_all(connections.all_http())) {
+        let http = HTTP_KINDS.into_iter().enumerate();
+        let http = http.map(|(at, kind)| (kind, connections.all_http().map(|one| one.memory()[at]).sum()));
+        for (kind, bytes) in own.into_iter().chain(http) {
             assert_eq!(bytes, core.memory.account().of(kind), "{kind:?} is counted");
         }
     }

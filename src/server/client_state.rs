@@ -73,10 +73,8 @@ pub(super) enum SessionState {
 pub(super) enum Input {
     /// A command line.
     Line,
-    /// A job's body.
-    Body(IncomingJob),
-    /// The text of a `job-note`, or the body of a schedule.
-    Text(IncomingText),
+    /// A body, or the text of a `job-note`.
+    Body(Incoming),
     /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch. Or a refused text.
     Skip { left: u64, refusal: Refusal, of: Skipped },
 }
@@ -88,48 +86,45 @@ pub(super) enum Skipped {
     Text,
 }
 
-/// A text that is arriving.
-pub(super) struct IncomingText {
-    pub of: TextOf,
-    /// The text with its CR LF.
-    pub text: Slot,
-    /// Bytes of the text that have arrived.
-    pub filled: usize,
-}
-
-/// What a text is about.
-pub(super) enum TextOf {
-    /// This job.
-    Note(JobId),
-    /// A schedule, whose body it is.
-    Schedule(Box<PlannedSchedule>),
-}
-
-impl IncomingText {
-    pub fn is_complete(&self) -> bool {
-        self.filled == self.text.len()
-    }
-
-    pub const fn is_of_schedule(&self) -> bool {
-        matches!(self.of, TextOf::Schedule(_))
-    }
-}
-
-/// A job whose body is arriving.
-pub(super) struct IncomingJob {
-    /// `None` for a job of a batch, which takes its ids when it is complete.
-    pub id: Option<JobId>,
-    pub args: PutArgs,
-    /// Its tags, if it has any.
-    pub tags_key: Option<TagsKey>,
+/// A body that is arriving.
+pub(super) struct Incoming {
+    pub of: BodyOf,
+    /// The body with its CR LF.
     pub slot: Slot,
     /// Bytes of the slot that have arrived.
     pub filled: usize,
 }
 
-impl IncomingJob {
+/// What a body is of.
+pub(super) enum BodyOf {
+    /// A job with this id. `None` for a job of a batch, which takes its ids when it is complete.
+    Job(Option<JobId>, PutLine),
+    /// A note of this job.
+    Note(JobId),
+    Schedule(Box<PlannedSchedule>),
+}
+
+/// What the line of a `put` has said.
+pub(super) struct PutLine {
+    pub args: PutArgs,
+    /// The tags of the job, if it has any.
+    pub tags_key: Option<TagsKey>,
+}
+
+impl Incoming {
     pub fn is_complete(&self) -> bool {
         self.filled == self.slot.len()
+    }
+}
+
+impl BodyOf {
+    pub const fn is_schedule(&self) -> bool {
+        matches!(self, Self::Schedule(_))
+    }
+
+    /// The tags of the job, if it has any.
+    pub const fn tags_key(&self) -> Option<TagsKey> {
+        if let Self::Job(_, line) = self { line.tags_key } else { None }
     }
 }
 
@@ -141,13 +136,14 @@ impl SessionState {
 }
 
 impl Input {
-    /// Whether it is a complete body or text, which waits for space in the job log.
+    /// The body that is arriving, if there is one.
+    pub const fn body(&self) -> Option<&Incoming> {
+        if let Self::Body(incoming) = self { Some(incoming) } else { None }
+    }
+
+    /// Whether it is a complete body, which waits for space in the job log.
     pub fn is_complete_body(&self) -> bool {
-        match self {
-            Self::Body(incoming) => incoming.is_complete(),
-            Self::Text(text) => text.is_complete(),
-            Self::Line | Self::Skip { .. } => false,
-        }
+        self.body().is_some_and(Incoming::is_complete)
     }
 }
 

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::beanstalk::Session;
 use super::client_state::{Input, SessionState};
-use super::http::HttpConnection;
+use super::connections::Connection;
 use super::{Core, Server};
 use crate::bodies::Bodies;
 use crate::time::{Span, Time};
@@ -204,7 +204,7 @@ impl Session {
             _ if is_sending => Some(PeerWait::Replies),
             SessionState::Serving => Some(match &self.protocol.input {
                 Input::Line if self.protocol.put_batch.is_none() => PeerWait::Line,
-                Input::Line | Input::Body(_) | Input::Text(_) | Input::Skip { .. } => PeerWait::Body,
+                Input::Line | Input::Body(_) | Input::Skip { .. } => PeerWait::Body,
             }),
             // The server ends these by itself.
             SessionState::Waiting
@@ -216,22 +216,22 @@ impl Session {
             | SessionState::Refused => None,
         }
     }
-
-    /// Whether the connection needs progress, and has had too little.
-    fn is_stuck(&mut self, watch: &ClosingWatch, pass: &mut Pass, bodies: &Bodies) -> bool {
-        let ended_bytes = self.output.ended_bytes(bodies);
-        let (wait, sent) = (self.awaits(ended_bytes), self.output.sent_bytes());
-        let standing = self.progress.look(watch, pass.now, wait, sent);
-        standing.is_some_and(|standing| pass.ends(standing, ended_bytes))
-    }
 }
 
-impl HttpConnection {
-    /// Whether the connection needs progress, and has had too little.
+impl Connection {
+    /// Whether it needs progress, and has had too little.
     fn is_stuck(&mut self, watch: &ClosingWatch, pass: &mut Pass, bodies: &Bodies) -> bool {
-        let (wait, moved) = (self.awaits(), self.moved_bytes);
-        let standing = self.progress.look(watch, pass.now, wait, moved);
-        standing.is_some_and(|standing| pass.ends(standing, self.ended_bytes(bodies)))
+        let ended_bytes = self.output().ended_bytes(bodies);
+        let (wait, moved, progress) = match self {
+            Self::Client(session) => {
+                (session.awaits(ended_bytes), session.output.sent_bytes(), &mut session.progress)
+            }
+            Self::Http(connection) => {
+                (connection.awaits(), connection.moved_bytes(), &mut connection.progress)
+            }
+        };
+        let standing = progress.look(watch, pass.now, wait, moved);
+        standing.is_some_and(|standing| pass.ends(standing, ended_bytes))
     }
 }
 
@@ -267,19 +267,22 @@ impl Server {
         let mut pass = Pass { now, floor, excess };
         // Bounded by SLOTS: the connections of one event-loop iteration.
         for slot in slots {
-            if let Some(session) = connections.client_at(slot) {
-                if session.is_stuck(&core.closing, &mut pass, core.engine.bodies()) {
+            let Some(connection) = connections.at(slot) else { continue };
+            if !connection.is_stuck(&core.closing, &mut pass, core.engine.bodies()) {
+                continue;
+            }
+            match connection {
+                Connection::Client(session) => {
                     debug!(conn = session.output.number(), "closed: the client does not read");
                     core.hung_up(session, now);
                 }
-            } else if let Some(connection) = connections.http_at(slot)
-                && connection.is_stuck(&core.closing, &mut pass, core.engine.bodies())
-            {
-                debug!(
-                    conn = connection.number,
-                    "closed: the HTTP client neither reads nor sends the rest of its request"
-                );
-                core.close_http(connection, now);
+                Connection::Http(connection) => {
+                    debug!(
+                        conn = connection.output.number(),
+                        "closed: the HTTP client neither reads nor sends the rest of its request"
+                    );
+                    core.close_http(connection, now);
+                }
             }
         }
     }

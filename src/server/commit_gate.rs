@@ -5,7 +5,8 @@
 //! The job log numbers its commits and its rounds; the numbers that a reply waits for are its ticket. Replies come into being only inside
 //! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
 //! [`Core::replies_to_send`]. So no caller can forget a ticket. While a write is stalled, replies that are
-//! declared [harmless](Replies::set_harmless) leave without waiting.
+//! declared [harmless](Replies::set_harmless) leave without waiting. Pages and errors over HTTP need no ticket
+//! ([`Core::write_ungated`]).
 //!
 //! Without a job log every reply has ticket 0, and everything counts as committed.
 
@@ -17,7 +18,7 @@ use std::io::IoSlice;
 
 pub(super) use self::output::{Buffers, Output, Replies};
 pub(super) use self::uncommitted::may_reveal_uncommitted;
-use super::beanstalk::Session;
+use super::connections::Connection;
 use super::{Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::Time;
@@ -118,6 +119,12 @@ impl Core {
         result
     }
 
+    /// Appends bytes that show no job. They wait only for the replies before them.
+    pub(super) fn write_ungated(&mut self, output: &mut Output, bytes: &[u8]) {
+        output.begin_group(Ticket::default()).bytes(bytes, &mut self.buffers);
+        output.end_group(Ticket::default());
+    }
+
     /// Whether replies may leave that have not been released yet.
     #[inline]
     pub(super) fn can_release(&self) -> bool {
@@ -144,9 +151,9 @@ impl Core {
         self.await_commit(conn, output);
     }
 
-    /// Returns whether the next reply may leave. If not, the connection waits for its commit.
+    /// Returns whether all replies may leave. If not, the connection waits for the commit of the next one.
     pub(super) fn release_or_await(&mut self, conn: ConnId, output: &mut Output) -> bool {
-        let is_released = output.can_send(self.released());
+        let is_released = output.is_released(self.released());
         if !is_released {
             self.await_commit(conn, output);
         }
@@ -184,18 +191,17 @@ impl Core {
     }
 
     /// Replaces the replies that cannot be committed any more by an error, and requests a send for it.
-    fn fail_replies(&mut self, session: &mut Session) {
-        let Session { conn, output, .. } = session;
-        if self.fail_output(output) && !output.is_sending {
-            output.is_sending = true;
-            self.effects.push_back(Effect::Send(*conn));
-        }
-    }
-
-    /// Replaces the replies that cannot be committed any more by an error. Returns whether there were any.
-    pub(super) fn fail_output(&mut self, output: &mut Output) -> bool {
+    pub(super) fn fail_output(
+        &mut self,
+        conn: ConnId,
+        output: &mut Output,
+        error: impl FnOnce(&mut Replies, &mut Buffers),
+    ) {
         let released = self.released();
-        output.fail(released, Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers)
+        if output.fail(released, error, self.engine.bodies_mut(), &mut self.buffers) && !output.is_sending {
+            output.is_sending = true;
+            self.effects.push_back(Effect::Send(conn));
+        }
     }
 }
 
@@ -239,9 +245,8 @@ impl Server {
             let Some(conn) = next else { return };
             if let Some(session) = connections.find(conn) {
                 core.request_send(conn, &mut session.output);
-            } else if let Some(connection) = connections.find_http(conn) {
-                core.release_call(connection);
-                core.after_http(connection, now);
+            } else {
+                core.with_http(connections, conn, now, |core, connection| core.release_call(connection));
             }
         }
     }
@@ -255,10 +260,18 @@ impl Server {
             return;
         }
         (core.gate.commits, core.gate.rounds) = (Waiting::default(), Waiting::default());
-        connections.clients_mut().for_each(|session| core.fail_replies(session));
-        for connection in connections.all_http_mut() {
-            core.fail_call(connection);
-            core.after_http(connection, now);
+        for connection in connections.all_mut() {
+            match connection {
+                Connection::Client(session) => {
+                    core.fail_output(session.conn, &mut session.output, |replies, buffers| {
+                        replies.refuse(Reply::InternalError, buffers);
+                    });
+                }
+                Connection::Http(connection) => {
+                    core.fail_call(connection);
+                    core.after_http(connection, now);
+                }
+            }
         }
         core.effects.push_back(Effect::Fail);
     }

@@ -4,6 +4,7 @@ use slab::Slab;
 
 use super::beanstalk::Session;
 use super::client_state::SessionState;
+use super::commit_gate::Output;
 use super::http::{HttpConnection, HttpState};
 use super::users::User;
 use crate::values::ids::ConnId;
@@ -18,9 +19,25 @@ pub(super) struct Connections {
     opened: u64,
 }
 
-enum Connection {
+pub(super) enum Connection {
     Client(Box<Session>),
     Http(Box<HttpConnection>),
+}
+
+impl Connection {
+    fn conn(&self) -> ConnId {
+        match self {
+            Self::Client(session) => session.conn,
+            Self::Http(connection) => connection.conn,
+        }
+    }
+
+    pub fn output(&mut self) -> &mut Output {
+        match self {
+            Self::Client(session) => &mut session.output,
+            Self::Http(connection) => &mut connection.output,
+        }
+    }
 }
 
 impl Connections {
@@ -54,6 +71,22 @@ impl Connections {
         self.slab.capacity()
     }
 
+    fn session(&self, conn: ConnId) -> Option<&Session> {
+        match self.slab.get(conn.slot as usize) {
+            Some(Connection::Client(session)) if session.conn == conn => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Returns the output of a connection that a driver names.
+    ///
+    /// # Panics
+    /// If the connection has been closed: a defect of the driver.
+    pub fn output(&mut self, conn: ConnId) -> &mut Output {
+        let connection = self.slab.get_mut(conn.slot as usize).filter(|one| one.conn() == conn);
+        connection.expect("a driver names connections that are open").output()
+    }
+
     /// Returns the number of an open connection in log lines.
     ///
     /// # Panics
@@ -61,19 +94,14 @@ impl Connections {
     pub fn number(&self, conn: ConnId) -> u64 {
         match &self.slab[conn.slot as usize] {
             Connection::Client(session) if session.conn == conn => session.output.number(),
-            Connection::Http(connection) if connection.conn == conn => connection.number,
+            Connection::Http(connection) if connection.conn == conn => connection.output.number(),
             _ => panic!("a driver names connections that are open"),
         }
     }
 
     /// Returns the user of a connection. Each request over HTTP may have another one.
     pub fn user(&self, conn: ConnId) -> Option<&User> {
-        match self.slab.get(conn.slot as usize)? {
-            Connection::Client(session) if session.conn == conn => {
-                Some(&session.protocol.access.as_ref()?.user)
-            }
-            _ => None,
-        }
+        Some(&self.session(conn)?.protocol.access.as_ref()?.user)
     }
 
     /// Returns the session of a client, unless the connection has been closed.
@@ -86,30 +114,14 @@ impl Connections {
         }
     }
 
-    /// Returns the session in a slot, if it has one.
-    pub fn client_at(&mut self, slot: usize) -> Option<&mut Session> {
-        match self.slab.get_mut(slot) {
-            Some(Connection::Client(session)) => Some(session),
-            _ => None,
-        }
-    }
-
-    /// Returns the HTTP connection in a slot, if it has one that is open.
-    pub fn http_at(&mut self, slot: usize) -> Option<&mut HttpConnection> {
-        match self.slab.get_mut(slot) {
-            Some(Connection::Http(connection)) if connection.state < HttpState::Closed => Some(connection),
-            _ => None,
-        }
+    /// Returns the connection in a slot, if it has one.
+    pub fn at(&mut self, slot: usize) -> Option<&mut Connection> {
+        self.slab.get_mut(slot)
     }
 
     /// Whether the next turn of this connection stores a whole `put-batch`.
     pub fn is_storing(&self, conn: ConnId) -> bool {
-        match self.slab.get(conn.slot as usize) {
-            Some(Connection::Client(session)) if session.conn == conn => {
-                session.protocol.state == SessionState::Storing
-            }
-            _ => false,
-        }
+        self.session(conn).is_some_and(|session| session.protocol.state == SessionState::Storing)
     }
 
     /// Returns the session of a client that an event or a driver names.
@@ -121,8 +133,12 @@ impl Connections {
         self.find(conn).expect("a driver names connections that are open")
     }
 
-    /// Returns an HTTP connection, unless it has been closed.
+    /// Returns an HTTP connection, unless it is closed.
     pub fn find_http(&mut self, conn: ConnId) -> Option<&mut HttpConnection> {
+        self.known_http(conn).filter(|connection| connection.state < HttpState::Closed)
+    }
+
+    fn known_http(&mut self, conn: ConnId) -> Option<&mut HttpConnection> {
         match self.slab.get_mut(conn.slot as usize) {
             Some(Connection::Http(connection)) if connection.conn == conn => Some(connection),
             _ => None,
@@ -132,28 +148,20 @@ impl Connections {
     /// Returns the HTTP connection that an event or a driver names.
     ///
     /// # Panics
-    /// If it has been closed: a defect of the driver.
+    /// If the driver has closed it: a defect of the driver.
     pub fn http(&mut self, conn: ConnId) -> &mut HttpConnection {
-        self.find_http(conn).expect("a driver names connections that are open")
+        self.known_http(conn).expect("a driver names connections that are open")
     }
 
-    /// Removes a client connection that the driver has closed.
-    pub fn remove_client(&mut self, conn: ConnId) -> Session {
-        match self.slab.remove(conn.slot as usize) {
-            Connection::Client(session) if session.conn == conn => *session,
-            _ => panic!("a driver closes a connection once"),
+    /// Removes a connection that the driver has closed.
+    pub fn remove(&mut self, conn: ConnId) -> Connection {
+        let removed = self.slab.remove(conn.slot as usize);
+        assert_eq!(removed.conn(), conn, "a driver closes a connection once");
+        if conn.is_http() {
+            // Bounded by CONNECTIONS_MAX: the HTTP connections.
+            self.http.retain(|&slot| slot != conn.slot);
         }
-    }
-
-    /// Removes an HTTP connection that the driver has closed.
-    pub fn remove_http(&mut self, conn: ConnId) {
-        match self.slab.remove(conn.slot as usize) {
-            Connection::Http(connection) if connection.conn == conn => {
-                // Bounded by CONNECTIONS_MAX: the HTTP connections.
-                self.http.retain(|&slot| slot != conn.slot);
-            }
-            _ => panic!("a driver closes a connection once"),
-        }
+        removed
     }
 
     pub fn clients(&self) -> impl Iterator<Item = &Session> {
@@ -164,21 +172,9 @@ impl Connections {
         })
     }
 
-    pub fn clients_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         // Bounded by its caller: an iterator, for the end of the server.
-        self.slab.iter_mut().filter_map(|(_, connection)| match connection {
-            Connection::Client(session) => Some(&mut **session),
-            Connection::Http(_) => None,
-        })
-    }
-
-    /// Looks at all connections.
-    pub fn all_http_mut(&mut self) -> impl Iterator<Item = &mut HttpConnection> {
-        // Bounded by its caller: an iterator, for the end of the server.
-        self.slab.iter_mut().filter_map(|(_, connection)| match connection {
-            Connection::Client(_) => None,
-            Connection::Http(connection) => Some(&mut **connection),
-        })
+        self.slab.iter_mut().map(|(_, connection)| connection)
     }
 
     pub fn all_http(&self) -> impl Iterator<Item = &HttpConnection> {

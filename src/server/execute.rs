@@ -28,7 +28,7 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         command: Command<'a>,
-        _permit: Permit,
+        permit: Permit,
         now: Time,
     ) -> Outcome<'a> {
         let client = protocol.client;
@@ -114,9 +114,11 @@ impl Core {
                 engine.quit(client);
                 protocol.wait_in(SessionState::Closing)
             }
-            Command::Reserve => self.reserve(protocol, None, now),
-            Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
-            Command::Delete(id) => self.delete(client, id, now),
+            Command::Reserve => self.reserve(protocol, None, permit, now),
+            Command::ReserveWithTimeout { seconds } => {
+                self.reserve(protocol, Some(seconds.span()), permit, now)
+            }
+            Command::Delete(id) => self.delete(client, id, permit, now),
             Command::Put { .. }
             | Command::PutBatch { .. }
             | Command::JobNote { .. }
@@ -277,7 +279,13 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> Outcome<'static> {
+    pub(super) fn delete(
+        &mut self,
+        client: ClientKey,
+        id: JobId,
+        _permit: Permit,
+        now: Time,
+    ) -> Outcome<'static> {
         Outcome::done(self.engine.delete(client, id, now), Reply::Deleted)
     }
 
@@ -286,6 +294,7 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         timeout: Option<Span>,
+        _permit: Permit,
         now: Time,
     ) -> Outcome<'static> {
         match self.engine.reserve(protocol.client, timeout, now) {

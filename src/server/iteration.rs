@@ -92,10 +92,9 @@ impl Server {
         core.charge(Cost::SEND);
         // A kick, a flush of jobs or a move goes on to its end even if its client has left.
         if notice.conn().is_http() {
-            if let Some(connection) = connections.find_http(notice.conn()) {
+            core.with_http(connections, notice.conn(), now, |core, connection| {
                 core.notify_call(connection, notice, now);
-                core.after_http(connection, now);
-            }
+            });
         } else if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open()) {
             core.end_if_removed(session, now);
             if session.is_open() {

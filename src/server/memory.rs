@@ -8,7 +8,7 @@ mod gauge;
 
 pub(super) use self::gauge::{Kept, MemoryGauge};
 use super::beanstalk::Session;
-use super::client_state::{IncomingJob, Input, ProtocolState, Skipped};
+use super::client_state::{BodyOf, Incoming, Input, ProtocolState, Skipped};
 use super::connections::Connections;
 use super::metrics::Count;
 use super::outcome::Shortage;
@@ -103,8 +103,9 @@ impl Core {
         growth == 0 || self.makes_room(growth, max)
     }
 
-    /// Whether there is memory for a job that the server puts, with this body.
-    pub(super) fn has_memory_for_job(&mut self, body_bytes: u32, max: u64) -> bool {
+    /// Whether there is memory for a job that the server puts, with this body, given with its CR LF.
+    pub(super) fn has_memory_for_job(&mut self, body_bytes: u32) -> bool {
+        let Some(max) = self.config.max_memory_bytes else { return true };
         let growth = self.engine.job_growth(1) + self.engine.bodies().growth(body_bytes);
         growth == 0 || self.makes_room(growth, max)
     }
@@ -128,35 +129,33 @@ impl Core {
     /// Counts what has arrived of a body, and what the next receive may bring, as memory. Gets this memory in one call, from the
     /// byte `from` on, which is not written yet. Returns by how much the memory of bodies grew.
     #[inline(never)]
-    pub(super) fn expect_body(&mut self, incoming: &IncomingJob, from: usize) -> usize {
-        let IncomingJob { slot, filled, .. } = incoming;
+    pub(super) fn expect_body(&mut self, incoming: &Incoming, from: usize) -> usize {
+        let Incoming { slot, filled, .. } = incoming;
         let next = (slot.len() - filled).min(EXPECTED_BYTES_PER_BYTE * filled).min(RECEIVE_DIRECT_BYTES_MAX);
         let next = if next < DIRECT_RECEIVE_BYTES_MIN { 0 } else { next };
         self.engine.bodies_mut().expect(slot, from, filled + next)
     }
 
-    /// Decides about a body or a text of which more has arrived, and whose memory has `grown` by that. Returns false if there is
+    /// Decides about a body of which more has arrived, and whose memory has `grown` by that. Returns false if there is
     /// no more memory for it or its job: then the slot is freed and the rest is skipped.
     #[inline(never)]
     pub(super) fn keep_or_skip(&mut self, protocol: &mut ProtocolState, grown: usize) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };
-        let (left, more, of) = match &protocol.input {
-            Input::Body(incoming) if incoming.is_complete() => {
-                let tags = self.engine.stored_tags_growth(protocol.client, incoming.tags_key);
-                (0, self.engine.job_growth(1) + tags, Skipped::Job)
+        let Input::Body(Incoming { of, slot, filled }) = &protocol.input else { return true };
+        let left = slot.len() - filled;
+        let (more, of) = match of {
+            BodyOf::Job(_, line) if left == 0 => {
+                let tags = self.engine.stored_tags_growth(protocol.client, line.tags_key);
+                (self.engine.job_growth(1) + tags, Skipped::Job)
             }
-            Input::Body(incoming) => (incoming.slot.len() - incoming.filled, 0, Skipped::Job),
-            Input::Text(incoming) => (incoming.text.len() - incoming.filled, 0, Skipped::Text),
-            Input::Line | Input::Skip { .. } => return true,
+            BodyOf::Job(..) => (0, Skipped::Job),
+            BodyOf::Note(_) | BodyOf::Schedule(_) => (0, Skipped::Text),
         };
         if grown + more == 0 || self.makes_room(more, max) {
             return true;
         }
         let skip = Input::Skip { left: left as u64, refusal: Shortage::Memory.into(), of };
-        match std::mem::replace(&mut protocol.input, skip) {
-            Input::Body(incoming) => self.free_incoming(incoming),
-            text => self.free_text(text),
-        }
+        self.free_input(std::mem::replace(&mut protocol.input, skip));
         false
     }
 

@@ -6,6 +6,7 @@
 mod replica;
 mod tube;
 
+use self::tube::RULES;
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
 use super::access::AuthFailure;
 use super::metrics::Count;
@@ -252,40 +253,8 @@ fn schedules((count, totals): (usize, ScheduleCounts), catalog: &mut Catalog<'_>
 }
 
 fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {
-    let RuleCounts { refusals, dead_letters, retries, expiries, rate_waits } = *totals;
-    for (key, name, help, count) in [
-        (
-            "rule-refusals",
-            "rule_refusals_total",
-            "Number of commands refused by max-jobs or max-bytes of a tube.",
-            refusals,
-        ),
-        (
-            "job-dead-letters",
-            "jobs_dead_lettered_total",
-            "Number of jobs that have had all attempts: moved to the tube of dead letters, or buried.",
-            dead_letters,
-        ),
-        (
-            "job-retries",
-            "jobs_retried_total",
-            "Number of jobs that failed and that a rule has delayed.",
-            retries,
-        ),
-        (
-            "job-expiries",
-            "jobs_expired_total",
-            "Number of buried jobs that the retention of a tube has deleted.",
-            expiries,
-        ),
-        (
-            "rate-waits",
-            "rate_waits_total",
-            "Number of times that the rate of a tube permitted no further job for a while.",
-            rate_waits,
-        ),
-    ] {
-        catalog.both(key, counter(name, help), count);
+    for rule in &RULES {
+        catalog.both(rule.key, counter(rule.name, rule.help), (rule.read)(totals));
     }
 }
 

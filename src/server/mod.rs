@@ -45,7 +45,6 @@ pub use event::{ClientAct, Effect, Event};
 pub use forward_counts::ForwardCounts;
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use replica::ServerRole;
-pub use rights::Need;
 pub use service::{
     Certificate, CertificatePart, CertificatePem, Change, ConnNames, Entry, IoVecs, Priced, Protocol,
     Service, Status, handle,
@@ -241,12 +240,7 @@ impl Service for Server {
 
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
         let Self { core, connections } = self;
-        if conn.is_http() {
-            let bytes = connections.http(conn).outgoing();
-            slices.extend((!bytes.is_empty()).then(|| IoSlice::new(bytes)));
-        } else {
-            core.replies_to_send(&mut connections.client(conn).output, slices);
-        }
+        core.replies_to_send(connections.output(conn), slices);
     }
 
     fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {

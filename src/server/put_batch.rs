@@ -6,11 +6,13 @@
 //! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
+use super::access::Permit;
 use super::beanstalk::Session;
-use super::client_state::{IncomingJob, Input, ProtocolState, SessionState, Skipped};
+use super::client_state::{BodyOf, Incoming, Input, ProtocolState, PutLine, SessionState, Skipped};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::rights::Need;
 use super::trace::Observation;
+use crate::bodies::Slot;
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::announced::Follows;
 use crate::protocol::command::{Command, PutArgs};
@@ -23,7 +25,7 @@ use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
 use crate::values::limits::{ALLOCATION_BYTES, BATCH_BODY_BYTES_MAX};
 use crate::values::tags::Tags;
-use crate::wal::{PutSpace, job_record_bytes};
+use crate::wal::{PutSpace, job_record_bytes, note_record_bytes};
 
 /// A `put-batch` whose jobs are arriving.
 pub(super) struct PutBatch {
@@ -52,7 +54,8 @@ pub(super) struct Batches {
 
 /// A job that has arrived, in the list of its batch.
 struct ArrivedJob {
-    job: IncomingJob,
+    line: PutLine,
+    body: Slot,
     links: Links,
 }
 
@@ -103,28 +106,28 @@ impl Batches {
     }
 
     /// Appends a job to the list of its batch.
-    fn push(&mut self, jobs: &mut List, job: IncomingJob) {
-        let arrived = self.arrived.insert(ArrivedJob { job, links: Links::NONE });
+    fn push(&mut self, jobs: &mut List, line: PutLine, body: Slot) {
+        let arrived = self.arrived.insert(ArrivedJob { line, body, links: Links::NONE });
         jobs.push_back(&mut self.arrived, arrived);
     }
 
     /// Removes the first job of the list of a batch.
-    fn take(&mut self, jobs: &mut List) -> Option<IncomingJob> {
+    fn take(&mut self, jobs: &mut List) -> Option<ArrivedJob> {
         let first = jobs.front()?;
         jobs.remove(&mut self.arrived, first);
-        Some(self.arrived.remove(first).job)
+        Some(self.arrived.remove(first))
     }
 
     /// The tags of the jobs of a batch that have any.
     pub fn tags_keys(&self, jobs: &List) -> impl Iterator<Item = TagsKey> {
-        jobs.iter(&self.arrived).filter_map(|key| self.arrived[key].job.tags_key)
+        jobs.iter(&self.arrived).filter_map(|key| self.arrived[key].line.tags_key)
     }
 
     /// Recomputes what it counts. Returns the number of jobs with tags.
     // Bounded by its caller: a test.
     pub fn check(&self) -> usize {
         self.arrived.check();
-        self.arrived.iter().filter(|(_, arrived)| arrived.job.tags_key.is_some()).count()
+        self.arrived.iter().filter(|(_, arrived)| arrived.line.tags_key.is_some()).count()
     }
 }
 
@@ -145,7 +148,7 @@ impl Core {
         let Some(count) = count else { return self.refuse_rest(protocol) };
         self.engine.mark_producer(protocol.client);
         // The jobs of a batch are skipped before it is refused.
-        let refusal = self.authorize(protocol, Need::Put(Tags::NONE)).err();
+        let refusal = self.authorize(protocol, Need::put(Tags::NONE)).err();
         let jobs = List::new();
         let generation = self.access.generation();
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal, generation };
@@ -181,28 +184,28 @@ impl Core {
         protocol: &ProtocolState,
         args: PutArgs,
         tags: Tags<'_>,
-    ) -> Result<IncomingJob, Refusal> {
-        let permit = self.authorize(protocol, Need::Put(tags))?;
+    ) -> Result<Incoming, Refusal> {
+        let permit = self.authorize(protocol, Need::put(tags))?;
         if !self.claim_memory(protocol.client, args.bytes + 2, tags) {
             return Err(Shortage::Memory.into());
         }
         let slot =
             self.engine.bodies_mut().allocate_unwritten(args.bytes + 2).map_err(|_| Shortage::Memory)?;
-        let tags_key = self.store_tags(tags, permit);
-        Ok(IncomingJob { id: None, args, tags_key, slot, filled: 0 })
+        let tags_key = self.store_tags(tags, &permit);
+        Ok(Incoming { of: BodyOf::Job(None, PutLine { args, tags_key }), slot, filled: 0 })
     }
 
     /// Takes a job whose body is complete.
     #[inline(never)]
-    pub(super) fn add_to_batch(&mut self, protocol: &mut ProtocolState, job: IncomingJob) {
-        if !self.engine.bodies().bytes(&job.slot).ends_with(b"\r\n") {
-            self.free_incoming(job);
+    pub(super) fn add_to_batch(&mut self, protocol: &mut ProtocolState, line: PutLine, body: Slot) {
+        if !self.engine.bodies().bytes(&body).ends_with(b"\r\n") {
+            self.free_job(line.tags_key, body);
             return self.refuse_in_batch(protocol, Refusal::NoCrlf);
         }
-        let record_bytes = self.record_bytes(protocol.client, &job);
+        let record_bytes = self.record_bytes(protocol.client, &line, &body);
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.record_bytes += record_bytes;
-        self.batches.push(&mut batch.jobs, job);
+        self.batches.push(&mut batch.jobs, line, body);
         self.count_batches();
         self.end_batch_job(protocol);
     }
@@ -219,7 +222,14 @@ impl Core {
 
     /// Returns whether the job log has space for a body that is complete, or for the batch that it completes.
     pub(super) fn space_for_body(&mut self, protocol: &ProtocolState) -> PutSpace {
-        let Input::Body(job) = &protocol.input else { unreachable!("the caller has seen a body") };
+        let Input::Body(Incoming { of, slot, .. }) = &protocol.input else {
+            unreachable!("the caller has seen a body")
+        };
+        let job = match of {
+            BodyOf::Job(_, line) => line,
+            BodyOf::Note(_) => return self.log.space_for_records(note_record_bytes(slot.len()) as u64),
+            BodyOf::Schedule(planned) => return self.log.space_for_records(planned.record_bytes(slot)),
+        };
         let client = protocol.client;
         match &protocol.put_batch {
             None => {
@@ -228,16 +238,16 @@ impl Core {
             }
             Some(batch) if batch.arrived + 1 < batch.count => PutSpace::Available,
             Some(batch) => {
-                let bytes = batch.record_bytes + self.record_bytes(client, job);
+                let bytes = batch.record_bytes + self.record_bytes(client, job, slot);
                 self.log.space_for_records(bytes)
             }
         }
     }
 
     /// The size of the record of a job that has arrived.
-    fn record_bytes(&self, client: ClientKey, job: &IncomingJob) -> u64 {
-        let (tube, tags) = (self.engine.used(client).name(), self.engine.stored_tags(job.tags_key));
-        job_record_bytes(tube.as_bytes().len(), tags, job.slot.len()) as u64
+    fn record_bytes(&self, client: ClientKey, line: &PutLine, body: &Slot) -> u64 {
+        let (tube, tags) = (self.engine.used(client).name(), self.engine.stored_tags(line.tags_key));
+        job_record_bytes(tube.as_bytes().len(), tags, body.len()) as u64
     }
 
     /// Ends the arrival of a job. A batch that is complete waits for the turn of its session, since a thousand jobs have just been
@@ -255,10 +265,10 @@ impl Core {
         let Session { protocol, output, .. } = session;
         protocol.serve_again();
         self.with_replies(output, |core, replies| {
-            let mut batch = protocol.put_batch.take().expect("a complete batch is stored");
+            let batch = protocol.put_batch.take().expect("a complete batch is stored");
             core.batches.count -= 1;
-            batch.refusal = core.batch_refused_since(protocol, &batch).or(batch.refusal);
-            let outcome = core.store_batch(protocol.client, *batch, now);
+            let permit = core.authorize_batch(protocol, &batch);
+            let outcome = core.store_batch(protocol.client, *batch, permit, now);
             core.count_batches();
             core.reply(protocol, replies, outcome, now);
             core.record_changes(now);
@@ -268,20 +278,27 @@ impl Core {
         self.after_serving(session, now);
     }
 
-    /// Why the client may not put a batch that has arrived: the users may have changed since its lines.
-    fn batch_refused_since(&mut self, protocol: &ProtocolState, batch: &PutBatch) -> Option<Refusal> {
-        let refused = self.refused_since(protocol, None);
-        if refused.is_some() || batch.generation == self.access.generation() {
-            return refused;
+    /// Permits a batch that has arrived: the users may have changed since its lines.
+    fn authorize_batch(&mut self, protocol: &ProtocolState, batch: &PutBatch) -> Result<Permit, Refusal> {
+        if batch.generation != self.access.generation() {
+            let tagged: Vec<TagsKey> = self.batches.tags_keys(&batch.jobs).collect();
+            for tags_key in tagged {
+                _ = self.authorize(protocol, Need::put_arrived(Some(tags_key)))?;
+            }
         }
-        let tagged: Vec<TagsKey> = self.batches.tags_keys(&batch.jobs).collect();
-        tagged.into_iter().find_map(|tags_key| self.refused_since(protocol, Some(tags_key)))
+        self.authorize(protocol, Need::put_arrived(None))
     }
 
     /// Queues the jobs of a complete batch, unless it is refused.
-    fn store_batch(&mut self, client: ClientKey, batch: PutBatch, now: Time) -> Outcome<'static> {
+    fn store_batch(
+        &mut self,
+        client: ClientKey,
+        batch: PutBatch,
+        permit: Result<Permit, Refusal>,
+        now: Time,
+    ) -> Outcome<'static> {
         let PutBatch { count, mut jobs, body_bytes, record_bytes, refusal, .. } = batch;
-        let refusal = match refusal {
+        let refusal = match permit.err().or(refusal) {
             Some(refusal) => Some(refusal),
             None if self.puts.is_draining() => Some(Refusal::Draining),
             // mutant batch-of-the-jobs-that-have-space: self.admit_jobs(client, &jobs, body_bytes, record_bytes, now).err() =>
@@ -298,7 +315,7 @@ impl Core {
         let mut replies = Vec::with_capacity(jobs.len());
         for id in (first.0..).map(JobId) {
             let Some(job) = self.batches.take(&mut jobs) else { break };
-            self.charge(Cost::BATCH_JOB.plus(Cost::copied(job.slot.len())));
+            self.charge(Cost::BATCH_JOB.plus(Cost::copied(job.body.len())));
             replies.push(self.store(client, id, job, now));
         }
         self.memory.invalidate();
@@ -311,16 +328,14 @@ impl Core {
     }
 
     /// Queues a job of a batch, unless it repeats the idempotency key of another one.
-    fn store(&mut self, client: ClientKey, id: JobId, job: IncomingJob, now: Time) -> Reply<'static> {
-        let PutArgs { pri, delay, ttr, .. } = job.args;
-        if let Some(first) = job.tags_key.and_then(|tags_key| self.engine.repeat(client, tags_key, pri, now))
-        {
-            self.free_incoming(job);
+    fn store(&mut self, client: ClientKey, id: JobId, job: ArrivedJob, now: Time) -> Reply<'static> {
+        let ArrivedJob { line: PutLine { args: PutArgs { pri, delay, ttr, .. }, tags_key }, body, .. } = job;
+        if let Some(first) = tags_key.and_then(|tags_key| self.engine.repeat(client, tags_key, pri, now)) {
+            self.free_job(tags_key, body);
             return repeated(first);
         }
         let ttr = self.engine.ttr_of_put(client, ttr);
-        let new = NewJob { id, pri, delay, ttr, body: job.slot, tags_key: job.tags_key };
-        self.engine.put(client, new, now);
+        self.engine.put(client, NewJob { id, pri, delay, ttr, body, tags_key }, now);
         Reply::Inserted(id)
     }
 
@@ -365,7 +380,7 @@ impl Core {
     fn free_jobs(&mut self, jobs: &mut List) {
         self.charge(Cost::FREED_JOB.times(jobs.len()));
         while let Some(job) = self.batches.take(jobs) {
-            self.free_incoming(job);
+            self.free_job(job.line.tags_key, job.body);
         }
     }
 }

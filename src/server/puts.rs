@@ -4,7 +4,8 @@ use std::mem;
 
 use super::Core;
 use super::access::Permit;
-use super::client_state::{IncomingJob, Input, ProtocolState, Skipped};
+use super::client_state::{BodyOf, Incoming, Input, ProtocolState, PutLine, Skipped};
+use super::memory::Kept;
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::put_refusals::PutRefusals;
 use super::rights::Need;
@@ -40,13 +41,6 @@ pub(super) struct Puts {
     pub configuring: Option<Configuring>,
     /// In drain mode every put is refused.
     is_draining: bool,
-}
-
-/// A job whose line was served, without its body.
-struct PutLine {
-    id: JobId,
-    args: PutArgs,
-    tags_key: Option<TagsKey>,
 }
 
 impl Puts {
@@ -114,7 +108,7 @@ impl Core {
             return protocol.skip_body(bytes, Refusal::JobTooBig);
         }
         let Some(tags) = tags else { return protocol.skip_body(bytes, Refusal::BadFormat) };
-        let permit = match self.authorize(protocol, Need::Put(tags)) {
+        let permit = match self.authorize(protocol, Need::put(tags)) {
             Ok(permit) => permit,
             Err(refusal) => return protocol.skip_body(bytes, refusal),
         };
@@ -128,16 +122,17 @@ impl Core {
             return protocol.skip_body(bytes, Shortage::Memory.into());
         }
         let id = self.engine.next_id();
-        let tags_key = self.store_tags(tags, permit);
+        let tags_key = self.store_tags(tags, &permit);
         if space == PutSpace::Available
             && let Some((body, following)) = rest.split_at_checked(bytes as usize)
         {
             *rest = following;
-            return self.put_received(client, PutLine { id, args, tags_key }, body, now);
+            return self.put_received(client, (id, PutLine { args, tags_key }), body, permit, now);
         }
         match self.engine.bodies_mut().allocate_unwritten(args.bytes + 2) {
             Ok(slot) => {
-                protocol.input = Input::Body(IncomingJob { id: Some(id), args, tags_key, slot, filled: 0 });
+                let of = BodyOf::Job(Some(id), PutLine { args, tags_key });
+                protocol.input = Input::Body(Incoming { of, slot, filled: 0 });
                 Outcome::Pending
             }
             Err(_) => {
@@ -149,7 +144,7 @@ impl Core {
 
     /// Keeps the tags of a job that is arriving. From then on it counts for the keys and groups that they name.
     #[inline(always)]
-    pub(super) fn store_tags(&mut self, tags: Tags<'_>, _permit: Permit) -> Option<TagsKey> {
+    pub(super) fn store_tags(&mut self, tags: Tags<'_>, _permit: &Permit) -> Option<TagsKey> {
         self.engine.store_tags(tags)
     }
 
@@ -169,18 +164,25 @@ impl Core {
     /// Queues a job whose whole body was received with its line.
     // Inlined: most jobs are put this way.
     #[inline(always)]
-    fn put_received(&mut self, client: ClientKey, job: PutLine, body: &[u8], now: Time) -> Outcome<'static> {
+    fn put_received(
+        &mut self,
+        client: ClientKey,
+        (id, job): (JobId, PutLine),
+        body: &[u8],
+        permit: Permit,
+        now: Time,
+    ) -> Outcome<'static> {
         let has_end = body.ends_with(b"\r\n");
         // Its line has asked for space.
         let refused = match self.refused(client, &job, has_end, PutSpace::Available, now) {
             None => match self.engine.bodies_mut().store(body) {
-                Ok(slot) => return self.queue(client, job, slot, now),
+                Ok(slot) => return self.queue(client, (id, job), slot, permit, now),
                 Err(_) => Outcome::Refused(Shortage::Memory.into()),
             },
             Some(refused) => refused,
         };
         self.engine.free_tags(job.tags_key);
-        self.note_refused(client, job.id, &refused, now);
+        self.note_refused(client, id, &refused, now);
         refused
     }
 
@@ -188,16 +190,17 @@ impl Core {
     pub(super) fn put(
         &mut self,
         client: ClientKey,
-        (id, incoming): (JobId, IncomingJob),
+        (id, job): (JobId, PutLine),
+        slot: Slot,
         space: PutSpace,
+        permit: Permit,
         now: Time,
     ) -> Outcome<'static> {
-        let job = PutLine { id, args: incoming.args, tags_key: incoming.tags_key };
-        let has_end = self.engine.bodies().bytes(&incoming.slot).ends_with(b"\r\n");
+        let has_end = self.engine.bodies().bytes(&slot).ends_with(b"\r\n");
         match self.refused(client, &job, has_end, space, now) {
-            None => self.queue(client, job, incoming.slot, now),
+            None => self.queue(client, (id, job), slot, permit, now),
             Some(refused) => {
-                self.free_incoming(incoming);
+                self.free_job(job.tags_key, slot);
                 self.note_refused(client, id, &refused, now);
                 refused
             }
@@ -214,7 +217,7 @@ impl Core {
         space: PutSpace,
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let &PutLine { ref args, tags_key, .. } = job;
+        let &PutLine { ref args, tags_key } = job;
         if !has_end {
             return Some(Outcome::Refused(Refusal::NoCrlf));
         }
@@ -237,8 +240,15 @@ impl Core {
     }
 
     #[inline]
-    fn queue(&mut self, client: ClientKey, job: PutLine, body: Slot, now: Time) -> Outcome<'static> {
-        let PutLine { id, args: PutArgs { pri, delay, ttr, .. }, tags_key } = job;
+    fn queue(
+        &mut self,
+        client: ClientKey,
+        (id, job): (JobId, PutLine),
+        body: Slot,
+        _permit: Permit,
+        now: Time,
+    ) -> Outcome<'static> {
+        let PutLine { args: PutArgs { pri, delay, ttr, .. }, tags_key } = job;
         let ttr = self.engine.ttr_of_put(client, ttr);
         self.engine.put(client, NewJob { id, pri, delay, ttr, body, tags_key }, now);
         self.reporter.observe(&self.engine, client, Observation::Put(id, Reply::Inserted(id)));
@@ -257,18 +267,15 @@ impl Core {
         }
     }
 
-    /// Takes what `rest` has of a body or a text that is arriving. Returns `None` if more of it must arrive.
+    /// Takes what `rest` has of a body that is arriving. Returns `None` if more of it must arrive, or if it waits for space in the job
+    /// log.
     pub(super) fn receive_body(
         &mut self,
         protocol: &mut ProtocolState,
         rest: &mut &[u8],
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let incoming = match &mut protocol.input {
-            Input::Body(incoming) => incoming,
-            Input::Text(_) => return self.receive_text(protocol, rest, now),
-            Input::Line | Input::Skip { .. } => return self.skip(protocol, rest, now),
-        };
+        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest, now) };
         let count = rest.len().min(incoming.slot.len() - incoming.filled);
         let from = incoming.filled;
         incoming.filled += count;
@@ -288,23 +295,24 @@ impl Core {
         if space == PutSpace::Pending {
             return None;
         }
-        let Input::Body(incoming) = mem::replace(&mut protocol.input, Input::Line) else {
+        let Input::Body(Incoming { of, slot, .. }) = mem::replace(&mut protocol.input, Input::Line) else {
             unreachable!("the body is complete")
         };
-        Some(match incoming.id {
-            Some(id) => match self.refused_since(protocol, incoming.tags_key) {
-                Some(refusal) => {
-                    self.free_incoming(incoming);
+        Some(match of {
+            BodyOf::Job(Some(id), job) => match self.authorize(protocol, Need::put_arrived(job.tags_key)) {
+                Ok(permit) => self.put(protocol.client, (id, job), slot, space, permit, now),
+                Err(refusal) => {
+                    self.free_job(job.tags_key, slot);
                     let refused = Outcome::Refused(refusal);
                     self.note_refused(protocol.client, id, &refused, now);
                     refused
                 }
-                None => self.put(protocol.client, (id, incoming), space, now),
             },
-            None => {
-                self.add_to_batch(protocol, incoming);
+            BodyOf::Job(None, job) => {
+                self.add_to_batch(protocol, job, slot);
                 Outcome::Pending
             }
+            text => self.end_text(protocol, &text, slot, space, now),
         })
     }
 
@@ -351,8 +359,16 @@ impl Core {
     }
 
     /// Frees the body and the tags of a job that is not put.
-    pub(super) fn free_incoming(&mut self, incoming: IncomingJob) {
-        self.engine.free_tags(incoming.tags_key);
-        self.engine.bodies_mut().free(incoming.slot);
+    pub(super) fn free_job(&mut self, tags_key: Option<TagsKey>, slot: Slot) {
+        self.engine.free_tags(tags_key);
+        self.engine.bodies_mut().free(slot);
+    }
+
+    /// Frees the body that is arriving, if there is one.
+    pub(super) fn free_input(&mut self, input: Input) {
+        if let Input::Body(Incoming { of, slot, .. }) = input {
+            self.memory.count(Kept::ScheduleLine, of.is_schedule(), false);
+            self.free_job(of.tags_key(), slot);
+        }
     }
 }

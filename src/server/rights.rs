@@ -2,42 +2,43 @@
 
 use super::users::Rights;
 use crate::protocol::command::{Command, Ids};
-use crate::values::ids::JobId;
+use crate::values::ids::{JobId, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleValue;
 
-/// What a command needs. Where several rights are named, one of them is enough.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Need<'a> {
-    /// Every client may do this.
+/// What a right is needed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum On<'a> {
+    /// Nothing: every client may do this.
     Nothing,
-    /// A right on the used tube.
-    Used(Rights),
-    /// To put a job with these tags into the used tube. Keys and groups are shared by jobs of all tubes, so a user may name only
+    /// The used tube.
+    Used,
+    /// A tube that the command names.
+    Tube(TubeName<'a>),
+    /// A tube that gets jobs of another one.
+    Target(TubeName<'a>),
+    /// The tube of this job. Without the job, the command answers that there is none.
+    Job(JobId),
+    /// The tubes of all these jobs.
+    Jobs(Ids<'a>),
+    /// The tube of this schedule. Without it, the command answers that there is none.
+    Schedule(TubeName<'a>),
+    /// The names in these tags. Keys and groups are shared by jobs of all tubes, so a user may name only
     /// [its own](Rights::NAME_KEY).
-    Put(Tags<'a>),
-    /// A right on this tube.
-    Tube(TubeName<'a>, Rights),
-    /// A right on each of two tubes.
-    Tubes([(TubeName<'a>, Rights); 2]),
-    /// A right on the tube of this job. Without the job, the command answers that there is none.
-    Job(JobId, Rights),
-    /// A right on the tubes of all these jobs.
-    Jobs(Ids<'a>, Rights),
-    /// A right on the tube of this job, and one on the tube that gets it.
-    JobTo(JobId, Rights, TubeName<'a>, Rights),
-    /// A right on the tube of this schedule. Without it, the command answers that there is none.
-    Schedule(TubeName<'a>, Rights),
-    /// To put this schedule for this tube: a right on both, and on the tube of the schedule that it replaces.
-    ScheduleTo(TubeName<'a>, TubeName<'a>),
+    Names(Tags<'a>),
+    /// The same for the tags of a job that has arrived.
+    StoredNames(Option<TagsKey>),
     /// A watched tube. A client watches only tubes on which it may consume.
-    Watch,
-    /// A right on at least one tube. The reply shows only such tubes.
-    Somewhere(Rights),
-    /// A right on all tubes.
-    Everywhere(Rights),
+    Watched,
+    /// At least one tube. The reply shows only such tubes.
+    AnyTube,
+    AllTubes,
 }
+
+/// What a command needs: a right on each of these. Where several rights are named, one of them is enough.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need<'a>(pub [(On<'a>, Rights); 2]);
 
 /// What a user lacks a right on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,18 +67,6 @@ pub(super) struct Missing {
     pub may_reveal: bool,
 }
 
-impl Missing {
-    /// The lack of one of these rights on a tube.
-    pub const fn on_tube(rights: Rights) -> Self {
-        Self { rights, on: Lacking::Tube, may_reveal: false }
-    }
-
-    /// The lack of one of these rights on every tube.
-    pub const fn on_any_tube(rights: Rights) -> Self {
-        Self { rights, on: Lacking::AnyTube, may_reveal: false }
-    }
-}
-
 const PRODUCE: Rights = Rights::PRODUCE;
 const CONSUME: Rights = Rights::CONSUME;
 const INSPECT: Rights = Rights::INSPECT;
@@ -94,76 +83,135 @@ pub(super) fn shared_names<'a>(tags: Tags<'a>) -> [Option<TubeName<'a>>; SHARED_
     [tags.con().map(|con| con.key), tags.grp(), tags.aft()]
 }
 
-impl<'a> Need<'a> {
+impl On<'_> {
     /// How many tubes or keys are compared with the patterns of the user, at most.
-    pub(super) fn tubes(&self) -> usize {
+    fn names(&self) -> usize {
         match *self {
-            Self::Tube(..) | Self::Job(..) | Self::Schedule(..) => 1,
-            Self::Tubes(_) | Self::JobTo(..) | Self::ScheduleTo(..) => 2,
-            Self::Put(tags) if tags.is_empty() => 0,
-            Self::Put(_) => SHARED_NAMES_MAX,
+            Self::Tube(_) | Self::Target(_) | Self::Job(_) | Self::Schedule(_) => 1,
+            Self::Names(tags) if tags.is_empty() => 0,
+            Self::StoredNames(None) => 0,
+            Self::Names(_) | Self::StoredNames(Some(_)) => SHARED_NAMES_MAX,
             // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
-            Self::Jobs(ids, _) => ids.iter().count(),
-            Self::Nothing | Self::Used(_) | Self::Watch | Self::Somewhere(_) | Self::Everywhere(_) => 0,
+            Self::Jobs(ids) => ids.iter().count(),
+            Self::Nothing | Self::Used | Self::Watched | Self::AnyTube | Self::AllTubes => 0,
         }
     }
 
-    /// The need of a command.
-    pub fn of(command: &Command<'a>) -> Self {
+    /// What a user lacks that has no right on it.
+    pub const fn lacking(&self) -> Lacking {
+        match self {
+            Self::Nothing | Self::Used | Self::Tube(_) | Self::Watched => Lacking::Tube,
+            Self::Target(_) => Lacking::TargetTube,
+            Self::Job(_) | Self::Jobs(_) => Lacking::TubeOfJob,
+            Self::Schedule(_) => Lacking::TubeOfSchedule,
+            Self::Names(_) | Self::StoredNames(_) => Lacking::Key,
+            Self::AnyTube => Lacking::AnyTube,
+            Self::AllTubes => Lacking::AllTubes,
+        }
+    }
+}
+
+impl<'a> Need<'a> {
+    pub const fn on(on: On<'a>, rights: Rights) -> Self {
+        Self([(on, rights), (On::Nothing, rights)])
+    }
+
+    /// To put a job with these tags into the used tube.
+    pub const fn put(tags: Tags<'a>) -> Self {
+        Self([(On::Names(tags), Rights::NAME_KEY), (On::Used, PRODUCE)])
+    }
+
+    /// To put a job that has arrived: the users may have changed since its line.
+    pub fn put_arrived(tags: Option<TagsKey>) -> Self {
+        // mutant auth-key-of-before-a-reload: On::StoredNames(tags) => On::Nothing
+        let names = (On::StoredNames(tags), Rights::NAME_KEY);
+        // mutant auth-put-of-before-a-reload: On::Used => On::Nothing
+        Self([names, (On::Used, PRODUCE)])
+    }
+
+    /// To put this schedule for this tube: a right on it, and on the tube of the schedule that it replaces.
+    pub const fn schedule(name: TubeName<'a>, tube: TubeName<'a>) -> Self {
+        Self([(On::Tube(tube), PRODUCE), (On::Schedule(name), PRODUCE)])
+    }
+
+    /// How many tubes or keys are compared with the patterns of the user, at most.
+    pub fn names(&self) -> usize {
+        // Bounded by the two parts of a need.
+        self.0.iter().map(|(on, _)| on.names()).sum()
+    }
+
+    /// The tube that the command names, and the one that gets jobs of another one.
+    pub fn tubes(&self) -> [Option<TubeName<'a>>; 2] {
+        let mut tubes = [None; 2];
+        // Bounded by the two parts of a need.
+        for (on, _) in self.0 {
+            match on {
+                On::Tube(tube) => tubes[0] = Some(tube),
+                On::Target(tube) => tubes[1] = Some(tube),
+                _ => {}
+            }
+        }
+        tubes
+    }
+}
+
+impl<'a> From<&Command<'a>> for Need<'a> {
+    fn from(command: &Command<'a>) -> Self {
+        let on = Self::on;
         match *command {
-            Command::Put { tags: Some(tags), .. } => Self::Put(tags),
-            Command::Put { tags: None, .. } | Command::PutBatch { .. } => Self::Used(PRODUCE),
+            Command::Put { tags: Some(tags), .. } => Self::put(tags),
+            Command::Put { tags: None, .. } | Command::PutBatch { .. } => on(On::Used, PRODUCE),
             // For the commands that need a right on the used tube.
-            Command::Use(tube) => Self::Tube(tube, PRODUCE.or(INSPECT).or(ADMIN)),
-            Command::Watch(tube) | Command::WatchWeighted { tube, .. } => Self::Tube(tube, CONSUME),
+            Command::Use(tube) => on(On::Tube(tube), PRODUCE.or(INSPECT).or(ADMIN)),
+            Command::Watch(tube) | Command::WatchWeighted { tube, .. } => on(On::Tube(tube), CONSUME),
             Command::Reserve | Command::ReserveWithTimeout { .. } | Command::ReserveBatch { .. } => {
-                Self::Watch
+                on(On::Watched, CONSUME)
             }
             Command::ReserveJob(id)
             | Command::Release { id, .. }
             | Command::Bury { id, .. }
             | Command::Touch(id)
-            | Command::JobNote { id, .. } => Self::Job(id, CONSUME),
+            | Command::JobNote { id, .. } => on(On::Job(id), CONSUME),
             // A consumer could reserve the job and delete it then.
-            Command::Delete(id) => Self::Job(id, CONSUME.or(ADMIN)),
-            Command::DeleteBatch(ids) => Self::Jobs(ids, CONSUME.or(ADMIN)),
-            Command::Peek(id) => Self::Job(id, INSPECT),
+            Command::Delete(id) => on(On::Job(id), CONSUME.or(ADMIN)),
+            Command::DeleteBatch(ids) => on(On::Jobs(ids), CONSUME.or(ADMIN)),
+            Command::Peek(id) => on(On::Job(id), INSPECT),
             // Workers and operators look at a job before they act on it.
-            Command::StatsJob(id) => Self::Job(id, INSPECT.or(CONSUME).or(ADMIN)),
+            Command::StatsJob(id) => on(On::Job(id), INSPECT.or(CONSUME).or(ADMIN)),
             // A producer learns what has become of its job.
-            Command::WaitJob { id, .. } => Self::Job(id, PRODUCE.or(INSPECT)),
+            Command::WaitJob { id, .. } => on(On::Job(id), PRODUCE.or(INSPECT)),
             Command::PeekReady | Command::PeekDelayed | Command::PeekBuried | Command::PeekReserved => {
-                Self::Used(INSPECT)
+                on(On::Used, INSPECT)
             }
-            Command::StatsTube(tube) | Command::ListJobs { tube, .. } => Self::Tube(tube, INSPECT),
+            Command::StatsTube(tube) | Command::ListJobs { tube, .. } => on(On::Tube(tube), INSPECT),
             // Its numbers name no tube.
-            Command::Stats | Command::ListTubes => Self::Somewhere(INSPECT),
+            Command::Stats | Command::ListTubes => on(On::AnyTube, INSPECT),
             // The jobs of a group may be in any tube.
-            Command::StatsGroup(_) => Self::Everywhere(INSPECT),
-            Command::Kick { .. } => Self::Used(ADMIN),
-            Command::KickJob(id) => Self::Job(id, ADMIN),
+            Command::StatsGroup(_) => on(On::AllTubes, INSPECT),
+            Command::Kick { .. } => on(On::Used, ADMIN),
+            Command::KickJob(id) => on(On::Job(id), ADMIN),
             Command::PauseTube { tube: Some(tube), .. }
             | Command::FlushTube(tube)
-            | Command::FlushKeys(tube) => Self::Tube(tube, ADMIN),
-            Command::MoveJob { id, tube } => Self::JobTo(id, ADMIN, tube, RECEIVE),
-            Command::MoveJobs { from, to, .. } => Self::Tubes([(from, ADMIN), (to, RECEIVE)]),
-            Command::TubeConfig { tube, rule: None } => Self::Tube(tube, INSPECT.or(ADMIN)),
+            | Command::FlushKeys(tube) => on(On::Tube(tube), ADMIN),
+            Command::MoveJob { id, tube } => Self([(On::Job(id), ADMIN), (On::Target(tube), RECEIVE)]),
+            Command::MoveJobs { from, to, .. } => Self([(On::Tube(from), ADMIN), (On::Target(to), RECEIVE)]),
+            Command::TubeConfig { tube, rule: None } => on(On::Tube(tube), INSPECT.or(ADMIN)),
             Command::TubeConfig { tube, rule: Some(rule) } => match rule.value() {
                 // The other tube gets jobs of this one.
-                RuleValue::Tube(to) => Self::Tubes([(tube, ADMIN), (to, RECEIVE)]),
-                RuleValue::None | RuleValue::Number(_) => Self::Tube(tube, ADMIN),
+                RuleValue::Tube(to) => Self([(On::Tube(tube), ADMIN), (On::Target(to), RECEIVE)]),
+                RuleValue::None | RuleValue::Number(_) => on(On::Tube(tube), ADMIN),
             },
             // A schedule belongs to those who may produce to its tube.
             Command::SchedulePut(line) => {
                 let args = line.args();
-                Self::ScheduleTo(args.name, args.tube)
+                Self::schedule(args.name, args.tube)
             }
             Command::ScheduleDelete(name) | Command::ScheduleRun(name) => {
-                Self::Schedule(name, PRODUCE.or(ADMIN))
+                on(On::Schedule(name), PRODUCE.or(ADMIN))
             }
-            Command::ScheduleStats(name) => Self::Schedule(name, PRODUCE.or(INSPECT).or(ADMIN)),
-            Command::ListSchedules { .. } => Self::Somewhere(PRODUCE.or(INSPECT).or(ADMIN)),
-            Command::Drain | Command::Undrain => Self::Everywhere(ADMIN),
+            Command::ScheduleStats(name) => on(On::Schedule(name), PRODUCE.or(INSPECT).or(ADMIN)),
+            Command::ListSchedules { .. } => on(On::AnyTube, PRODUCE.or(INSPECT).or(ADMIN)),
+            Command::Drain | Command::Undrain => on(On::AllTubes, ADMIN),
             // What a client sets of itself, or is refused for its form.
             Command::Ignore(_)
             | Command::ListTubeUsed
@@ -171,7 +219,7 @@ impl<'a> Need<'a> {
             | Command::ReserveMode(_)
             | Command::CancelReserve
             | Command::PauseTube { tube: None, .. }
-            | Command::Quit => Self::Nothing,
+            | Command::Quit => on(On::Nothing, Rights::NONE),
         }
     }
 }

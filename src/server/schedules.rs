@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use tracing::{info, warn};
 
-use super::client_state::{Input, ProtocolState, TextOf};
-use super::memory::Kept;
+use super::access::Permit;
+use super::client_state::{BodyOf, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::{Core, Rights, Server, User};
 use crate::bodies::Slot;
@@ -72,12 +72,16 @@ impl PlannedSchedule {
         TubeName::checked_before(&self.tube)
     }
 
+    pub fn need(&self) -> Need<'_> {
+        Need::schedule(self.name(), self.tube())
+    }
+
     fn as_new(&self) -> NewSchedule<'_> {
         NewSchedule { name: self.name(), tube: self.tube(), plan: self.plan.clone(), is_configured: false }
     }
 
     /// The size of its record in the job log with this body, in bytes.
-    fn record_bytes(&self, body: &Slot) -> u64 {
+    pub fn record_bytes(&self, body: &Slot) -> u64 {
         let texts = self.name.len() + self.tube.len() + self.plan.when.as_str().len();
         schedule_room_bytes(texts + body.len())
     }
@@ -105,7 +109,7 @@ impl Core {
         if args.put.bytes > SCHEDULE_BYTES_MAX.min(self.config.max_job_bytes) {
             return protocol.skip_text(whole, Refusal::JobTooBig);
         }
-        if let Err(refusal) = self.authorize(protocol, Need::ScheduleTo(args.name, args.tube)) {
+        if let Err(refusal) = self.authorize(protocol, Need::schedule(args.name, args.tube)) {
             return protocol.skip_text(whole, refusal);
         }
         self.charge(Cost::SCHEDULE_TIMES);
@@ -113,33 +117,23 @@ impl Core {
             return protocol.skip_text(whole, Refusal::BadFormat);
         };
         let planned = PlannedSchedule::of(args, when);
-        self.begin_text(protocol, args.put.bytes, TextOf::Schedule(Box::new(planned)))
+        self.begin_text(protocol, args.put.bytes, BodyOf::Schedule(Box::new(planned)))
     }
 
     /// Adds a schedule whose body has arrived.
     pub(super) fn add_schedule(
         &mut self,
-        protocol: &ProtocolState,
         planned: &PlannedSchedule,
         body: Slot,
+        _permit: Permit,
         now: Time,
     ) -> Result<(), (Refusal, Slot)> {
-        if let Err(refusal) =
-            self.authorize_arrived(protocol, Need::ScheduleTo(planned.name(), planned.tube()))
-        {
-            return Err((refusal, body));
-        }
         if !self.engine.can_put_schedule(planned.name()) {
             return Err((Shortage::Schedules.into(), body));
         }
         self.memory.invalidate();
         self.engine.put_schedule(planned.as_new(), body, now);
         Ok(())
-    }
-
-    /// The space that a text takes in the job log.
-    pub(super) fn space_for_schedule(&mut self, planned: &PlannedSchedule, body: &Slot) -> PutSpace {
-        self.log.space_for_records(planned.record_bytes(body))
     }
 
     /// At most `limit` schedules after this name, without those that the user may not see, and the name to go on after, if there are more.
@@ -188,7 +182,7 @@ impl Core {
         if let Some(refusal) = Refusal::for_space(self.space_for_run(&name, bytes)) {
             return Outcome::Refused(refusal);
         }
-        if !self.has_memory_for_run(bytes) {
+        if !self.has_memory_for_job(bytes as u32) {
             return Outcome::Refused(Shortage::Memory.into());
         }
         let due = self.engine.system_time(now);
@@ -207,11 +201,6 @@ impl Core {
             .schedule(TubeName::checked_before(name))
             .map_or(0, |schedule| schedule.tube().as_bytes().len());
         self.log.space_for_records(run_record_bytes(tube_bytes + name.len() + body_bytes) as u64)
-    }
-
-    /// Whether there is memory for a job with this body, given with its CR LF.
-    fn has_memory_for_run(&mut self, body_bytes: usize) -> bool {
-        self.config.max_memory_bytes.is_none_or(|max| self.has_memory_for_job(body_bytes as u32, max))
     }
 
     /// Runs the schedules that are due, up to the share of background work. Others follow in the next iteration. While the server drains or
@@ -247,7 +236,7 @@ impl Core {
                 break;
             }
             // Others may be smaller.
-            if space == PutSpace::Unavailable || !self.has_memory_for_run(bytes) {
+            if space == PutSpace::Unavailable || !self.has_memory_for_job(bytes as u32) {
                 self.warn_waiting(&name, space, now);
                 self.engine.postpone_run(&name, now + RETRY);
                 continue;
@@ -386,13 +375,6 @@ impl Core {
             },
         }
         Ok(())
-    }
-
-    /// Frees the text that is arriving.
-    pub(super) fn free_text(&mut self, input: Input) {
-        let Input::Text(incoming) = input else { return };
-        self.memory.count(Kept::ScheduleLine, incoming.is_of_schedule(), false);
-        self.engine.bodies_mut().free(incoming.text);
     }
 }
 

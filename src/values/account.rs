@@ -33,12 +33,10 @@ pub enum Held {
     Lists,
     /// Jobs of a `put-batch` that is not complete, without their bodies.
     Batches,
-    /// Replies of clients that are not sent, and spare buffers for them.
+    /// Replies and responses that are not sent, and spare buffers for them.
     Replies,
     /// HTTP: requests and bodies that are not read yet.
     HttpInput,
-    /// HTTP: responses that are not sent.
-    HttpOutput,
     /// HTTP: what connections need to make a response.
     HttpWork,
     /// Users, and clients that wait for the reply to a wrong token.
@@ -57,7 +55,7 @@ pub enum Held {
 
 impl Held {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::Sessions,
         Self::Inboxes,
         Self::Lines,
@@ -65,7 +63,6 @@ impl Held {
         Self::Batches,
         Self::Replies,
         Self::HttpInput,
-        Self::HttpOutput,
         Self::HttpWork,
         Self::Users,
         Self::TlsConnections,
@@ -124,7 +121,7 @@ impl Account {
 
     /// What unsent output may still take.
     pub fn output_room(&self) -> u64 {
-        let output = self.of(Held::Replies) + self.of(Held::HttpOutput) + self.of(Held::TlsOutput);
+        let output = self.of(Held::Replies) + self.of(Held::TlsOutput);
         self.limit.map_or(u64::MAX, |limit| (limit / REPLIES_SHARE).saturating_sub(output as u64))
     }
 

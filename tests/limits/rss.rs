@@ -496,11 +496,11 @@ const fn attacks_of(held: Held) -> &'static [&'static str] {
             "unread replies of stats",
             "unread replies of peek",
             "unread replies of list-jobs",
+            "unread pages of metrics",
+            "unread bodies over HTTP",
+            "unread API lists of jobs",
         ],
         Held::HttpInput => &["bodies that arrive over HTTP"],
-        Held::HttpOutput => {
-            &["unread pages of metrics", "unread bodies over HTTP", "unread API lists of jobs"]
-        }
         Held::HttpWork => &["API lists from a far offset", "API lists from a far offset, sorted"],
         Held::Users => &["wrong tokens beside many users"],
         Held::TlsInput => &["records of TLS without an end"],

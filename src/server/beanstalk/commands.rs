@@ -8,17 +8,17 @@ use crate::protocol::reply::Reply;
 use crate::queue::NoteRefusal;
 use crate::server::Core;
 use crate::server::access::Permit;
-use crate::server::client_state::{IncomingText, Input, ProtocolState, TextOf};
+use crate::server::client_state::{BodyOf, Incoming, Input, ProtocolState};
 use crate::server::commit_gate::{Replies, may_reveal_uncommitted};
 use crate::server::memory::Kept;
 use crate::server::outcome::{Outcome, Refusal, Shortage};
 use crate::server::rights::Need;
 use crate::server::trace::Observation;
 use crate::time::Time;
-use crate::values::ids::JobId;
+use crate::values::ids::{ClientKey, JobId};
 use crate::values::notes::NOTE_BYTES_MAX;
 use crate::values::tags::Tags;
-use crate::wal::{PutSpace, note_record_bytes};
+use crate::wal::PutSpace;
 
 impl Core {
     /// Serves one command line. `rest` is the input behind it. A complete body is taken from there; an incomplete one is left
@@ -67,7 +67,7 @@ impl Core {
             }
             Ok(command) => {
                 self.counts.add_command(command.kind());
-                let permit = match self.authorize(protocol, Need::of(&command)) {
+                let permit = match self.authorize(protocol, &command) {
                     Ok(permit) => permit,
                     Err(refusal) => return self.reply(protocol, replies, Outcome::Refused(refusal), now),
                 };
@@ -118,9 +118,11 @@ impl Core {
         now: Time,
     ) {
         let outcome = match command {
-            Command::Reserve => self.reserve(protocol, None, now),
-            Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
-            Command::Delete(id) => self.delete(protocol.client, id, now),
+            Command::Reserve => self.reserve(protocol, None, permit, now),
+            Command::ReserveWithTimeout { seconds } => {
+                self.reserve(protocol, Some(seconds.span()), permit, now)
+            }
+            Command::Delete(id) => self.delete(protocol.client, id, permit, now),
             other => self.execute(protocol, other, permit, now),
         };
         self.reply_inline(protocol, replies, outcome, now);
@@ -143,7 +145,7 @@ impl Core {
         if bytes > NOTE_BYTES_MAX {
             return protocol.skip_text(u64::from(bytes) + 2, Refusal::JobTooBig);
         }
-        self.begin_text(protocol, bytes, TextOf::Note(id))
+        self.begin_text(protocol, bytes, BodyOf::Note(id))
     }
 
     /// Waits for a text of this many bytes and its CR LF.
@@ -151,67 +153,51 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         bytes: u32,
-        of: TextOf,
+        of: BodyOf,
     ) -> Outcome<'static> {
         let no_memory = Shortage::Memory.into();
         if !self.claim_memory(protocol.client, bytes + 2, Tags::NONE) {
             return protocol.skip_text(u64::from(bytes) + 2, no_memory);
         }
         match self.engine.bodies_mut().allocate_unwritten(bytes + 2) {
-            Ok(text) => {
-                let incoming = IncomingText { of, text, filled: 0 };
-                self.memory.count(Kept::ScheduleLine, false, incoming.is_of_schedule());
-                protocol.input = Input::Text(incoming);
+            Ok(slot) => {
+                self.memory.count(Kept::ScheduleLine, false, of.is_schedule());
+                protocol.input = Input::Body(Incoming { of, slot, filled: 0 });
                 Outcome::Pending
             }
             Err(_) => protocol.skip_text(u64::from(bytes) + 2, no_memory),
         }
     }
 
-    /// Takes what `rest` has of a text that is arriving. Returns `None` if more of it must arrive, or if it waits for space in the job
-    /// log.
-    pub(in crate::server) fn receive_text(
+    /// Adds the text that has arrived.
+    pub(in crate::server) fn end_text(
         &mut self,
-        protocol: &mut ProtocolState,
-        rest: &mut &[u8],
+        protocol: &ProtocolState,
+        of: &BodyOf,
+        text: Slot,
+        space: PutSpace,
         now: Time,
-    ) -> Option<Outcome<'static>> {
-        let Input::Text(incoming) = &mut protocol.input else { unreachable!("the caller has seen a text") };
-        let (from, count) = (incoming.filled, rest.len().min(incoming.text.len() - incoming.filled));
-        let (text, following) = rest.split_at(count);
-        incoming.filled += count;
-        let bodies = self.engine.bodies_mut();
-        let grown = bodies.expect(&incoming.text, from, incoming.filled);
-        bodies.bytes_mut(&mut incoming.text)[from..incoming.filled].copy_from_slice(text);
-        *rest = following;
-        let is_complete = incoming.is_complete();
-        if !self.keep_or_skip(protocol, grown) {
-            return self.skip(protocol, rest, now);
-        }
-        if !is_complete {
-            return None;
-        }
-        let Input::Text(incoming) = &protocol.input else { unreachable!("it is kept") };
-        let space = match &incoming.of {
-            TextOf::Note(_) => self.log.space_for_records(note_record_bytes(incoming.text.len()) as u64),
-            TextOf::Schedule(planned) => self.space_for_schedule(planned, &incoming.text),
-        };
-        if space == PutSpace::Pending {
-            return None;
-        }
-        let Input::Text(incoming) = std::mem::replace(&mut protocol.input, Input::Line) else {
-            unreachable!("the text is complete")
-        };
-        self.memory.count(Kept::ScheduleLine, incoming.is_of_schedule(), false);
-        let has_end = self.engine.bodies().bytes(&incoming.text).ends_with(b"\r\n");
+    ) -> Outcome<'static> {
+        self.memory.count(Kept::ScheduleLine, of.is_schedule(), false);
+        let has_end = self.engine.bodies().bytes(&text).ends_with(b"\r\n");
         let refused = if has_end { Refusal::for_space(space) } else { Some(Refusal::NoCrlf) };
-        let IncomingText { of, text, .. } = incoming;
-        let client = protocol.client;
-        let (outcome, done) = match (refused, &of) {
-            (Some(refusal), _) => (Err((refusal, text)), Reply::Noted),
-            (None, &TextOf::Note(id)) => (self.add_note(protocol, id, text, now), Reply::Noted),
-            (None, TextOf::Schedule(planned)) => {
-                (self.add_schedule(protocol, planned, text, now), Reply::Scheduled)
+        let mut authorize = |need: Need<'_>| refused.map_or_else(|| self.authorize(protocol, need), Err);
+        let (outcome, done) = match of {
+            BodyOf::Job(..) => unreachable!("a job is no text"),
+            BodyOf::Note(id) => {
+                let command = Command::JobNote { id: *id, bytes: text.len() as u32 - 2 };
+                let outcome = match authorize((&command).into()) {
+                    Ok(permit) => self.add_note(protocol.client, *id, text, permit, now),
+                    Err(refusal) => Err((refusal, text)),
+                };
+                (outcome, Reply::Noted)
+            }
+            BodyOf::Schedule(planned) => {
+                let outcome = match authorize(planned.need()) {
+                    Ok(permit) => self.add_schedule(planned, text, permit, now),
+                    Err(refusal) => Err((refusal, text)),
+                };
+                (outcome, Reply::Scheduled)
             }
         };
         let outcome = outcome.map_err(|(refusal, text)| {
@@ -219,25 +205,21 @@ impl Core {
             refusal
         });
         let reply = outcome.as_ref().map_or_else(|refusal| refusal.reply(), |()| done);
-        let observed =
-            if let TextOf::Note(_) = of { Observation::Note(reply) } else { Observation::Schedule(reply) };
-        self.reporter.observe(&self.engine, client, observed);
-        Some(outcome.map_or_else(Outcome::Refused, |()| Outcome::Done(done)))
+        let observed = if of.is_schedule() { Observation::Schedule(reply) } else { Observation::Note(reply) };
+        self.reporter.observe(&self.engine, protocol.client, observed);
+        outcome.map_or_else(Outcome::Refused, |()| Outcome::Done(done))
     }
 
     fn add_note(
         &mut self,
-        protocol: &ProtocolState,
+        client: ClientKey,
         id: JobId,
         text: Slot,
+        _permit: Permit,
         now: Time,
     ) -> Result<(), (Refusal, Slot)> {
-        let command = Command::JobNote { id, bytes: text.len() as u32 - 2 };
-        if let Err(refusal) = self.authorize_arrived(protocol, Need::of(&command)) {
-            return Err((refusal, text));
-        }
         self.memory.invalidate();
-        self.engine.note(protocol.client, id, text, now).map_err(|(refusal, text)| match refusal {
+        self.engine.note(client, id, text, now).map_err(|(refusal, text)| match refusal {
             NoteRefusal::NotFound => (Refusal::NoJob, text),
             NoteRefusal::TooLong => (Refusal::JobTooBig, text),
         })

@@ -10,7 +10,7 @@ use crate::protocol::foreign::{Foreign, Opening, Verdict};
 use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
 use crate::server::Effect;
-use crate::server::client_state::{IncomingJob, Input, SessionState};
+use crate::server::client_state::{Incoming, Input, SessionState};
 use crate::server::memory::Kept;
 use crate::server::metrics::Count;
 use crate::server::ready::Turn;
@@ -61,7 +61,7 @@ impl Core {
     ) -> Option<&'a mut [u8]> {
         let is_next = session.can_serve_directly();
         match &mut session.protocol.input {
-            Input::Body(IncomingJob { slot, filled, .. })
+            Input::Body(Incoming { slot, filled, .. })
                 if is_next && slot.len() - *filled >= DIRECT_RECEIVE_BYTES_MIN =>
             {
                 Some(&mut self.engine.bodies_mut().bytes_mut(slot)[*filled..])
@@ -190,7 +190,10 @@ impl Core {
         }
         self.request_send(session.conn, &mut session.output);
         self.queue_if_servable(session);
-        self.pause_or_resume(session);
+        if session.is_open() {
+            let is_full = session.inbox.len() >= self.memory.account().inbox_bytes_pause();
+            self.set_paused(session.conn, is_full, &mut session.is_paused);
+        }
     }
 
     /// Ends the wait of a session whose input has ended, or whose next line cancels the wait. That line is served next, like
@@ -231,11 +234,10 @@ impl Core {
         }
     }
 
-    fn pause_or_resume(&mut self, session: &mut Session) {
-        let is_full = session.inbox.len() >= self.memory.account().inbox_bytes_pause();
-        if is_full != session.is_paused && session.is_open() {
-            session.is_paused = is_full;
-            let conn = session.conn;
+    /// Stops reading from a connection while its input is full.
+    pub(in crate::server) fn set_paused(&mut self, conn: ConnId, is_full: bool, is_paused: &mut bool) {
+        if is_full != *is_paused {
+            *is_paused = is_full;
             self.effects.push_back(if is_full { Effect::Pause(conn) } else { Effect::Resume(conn) });
         }
     }

@@ -209,7 +209,7 @@ impl Core {
         let (job, bodies) = self.engine.job_and_bodies(job);
         let bytes = job.body.len() as u32 - 2;
         replies.reply(reply(job.id, bytes), &mut self.buffers);
-        replies.body(&job.body, bodies, &mut self.buffers);
+        replies.body(&job.body, job.body.len(), bodies, &mut self.buffers);
     }
 
     /// Replies with data that `write` renders.

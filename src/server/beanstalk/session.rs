@@ -4,9 +4,10 @@ use bytes::BytesMut;
 
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
-use crate::server::client_state::{Input, ProtocolState, SessionState};
+use crate::server::client_state::{ProtocolState, SessionState};
 use crate::server::closing::Moved;
 use crate::server::commit_gate::Output;
+use crate::server::connections::Connection;
 use crate::server::memory::Kept;
 use crate::server::metrics::Count;
 use crate::server::trace::Observation;
@@ -197,7 +198,9 @@ impl Core {
 impl Server {
     /// Frees what a connection has kept for the kernel. The driver has closed it.
     pub(in crate::server) fn remove_client(&mut self, conn: ConnId) {
-        let mut session = self.connections.remove_client(conn);
+        let Connection::Client(mut session) = self.connections.remove(conn) else {
+            unreachable!("its id is that of a client")
+        };
         assert_eq!(
             session.protocol.state,
             SessionState::Closed,
@@ -206,10 +209,6 @@ impl Server {
         self.core.memory.count(Kept::LongLine, session.has_long_line, false);
         self.count_tables();
         session.output.clear(self.core.engine.bodies_mut(), &mut self.core.buffers);
-        match session.protocol.input {
-            Input::Body(incoming) => self.core.free_incoming(incoming),
-            text @ Input::Text(_) => self.core.free_text(text),
-            Input::Line | Input::Skip { .. } => {}
-        }
+        self.core.free_input(session.protocol.input);
     }
 }

@@ -54,14 +54,21 @@ pub(in crate::server) struct Replies {
     reveals_state: bool,
 }
 
-/// Bytes with large bodies set in between, each before the byte at its position.
+/// Bytes with large bodies set in between.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    bodies: Vec<(usize, PinnedBody)>,
+    bodies: Vec<SentBody>,
     len: usize,
     /// What this batch waits for.
     ticket: Ticket,
+}
+
+/// The beginning of a large body, before the byte at its position.
+struct SentBody {
+    position: usize,
+    pinned: PinnedBody,
+    len: usize,
 }
 
 /// What the replies of all connections share: buffers that no connection needs now, the number of errors, and the last
@@ -169,18 +176,23 @@ impl Replies {
         self.write(buffers, |bytes| bytes.extend_from_slice(data));
     }
 
-    /// Appends a job's body with its CR LF. A small body is copied, a large one is sent from where it is.
-    pub fn body(&mut self, slot: &Slot, bodies: &mut Bodies, buffers: &mut Buffers) {
+    /// Appends the first `len` bytes of a job's body. A small body is copied, a large one is sent from where it is.
+    pub fn body(&mut self, slot: &Slot, len: usize, bodies: &mut Bodies, buffers: &mut Buffers) {
         match bodies.pin(slot) {
             Some(pinned) => {
                 self.reveals_state = true;
                 self.reveals_uncommitted |= !self.is_harmless;
                 let position = self.batch.bytes.len();
-                self.batch.bodies.push((position, pinned));
-                self.batch.len += slot.len();
+                self.batch.bodies.push(SentBody { position, pinned, len });
+                self.batch.len += len;
             }
-            None => self.data(bodies.bytes(slot), buffers),
+            None => self.data(&bodies.bytes(slot)[..len], buffers),
         }
+    }
+
+    /// Appends bytes that reveal no change.
+    pub fn bytes(&mut self, bytes: &[u8], buffers: &mut Buffers) {
+        self.batch.write(buffers, |out| out.extend_from_slice(bytes));
     }
 
     /// Appends a reply that reveals no change: an error, or the refusal of a command.
@@ -301,23 +313,28 @@ impl Output {
         self.in_flight.len > 0 || self.next_ticket().is_some_and(|ticket| ticket.is_within(released))
     }
 
-    /// Replaces everything that waits for more than this by one reply. Returns whether there was any.
+    /// Whether nothing waits for more than this.
+    pub(super) fn is_released(&self, released: Ticket) -> bool {
+        let earlier = self.earlier.as_ref().is_none_or(|batch| batch.ticket.is_within(released));
+        earlier && self.replies.batch.ticket.is_within(released)
+    }
+
+    /// Replaces everything that waits for more than this by what `error` appends. Returns whether there was any.
     pub(super) fn fail(
         &mut self,
         released: Ticket,
-        reply: Reply<'_>,
+        error: impl FnOnce(&mut Replies, &mut Buffers),
         bodies: &mut Bodies,
         buffers: &mut Buffers,
     ) -> bool {
-        let earlier = self.earlier.take_if(|earlier| !earlier.ticket.is_within(released));
-        if earlier.is_none() && self.replies.batch.ticket.is_within(released) {
+        if self.is_released(released) {
             return false;
         }
-        if let Some(mut earlier) = earlier {
+        if let Some(mut earlier) = self.earlier.take_if(|earlier| !earlier.ticket.is_within(released)) {
             earlier.clear(bodies, buffers);
         }
         self.replies.batch.clear(bodies, buffers);
-        self.replies.refuse(reply, buffers);
+        error(&mut self.replies, buffers);
         self.replies.ticketed = self.replies.batch.len;
         true
     }
@@ -365,8 +382,8 @@ impl Output {
     pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
         let batches = [&self.in_flight, &self.replies.batch];
         let pins = batches.into_iter().chain(self.earlier.as_deref()).flat_map(|batch| &batch.bodies);
-        let ended = pins.filter(|(_, pin)| bodies.is_ended(pin));
-        ended.map(|(_, pin)| pin.len() as u64).sum()
+        let ended = pins.filter(|body| bodies.is_ended(&body.pinned));
+        ended.map(|body| body.pinned.len() as u64).sum()
     }
 
     /// The memory of its buffers.
@@ -412,9 +429,9 @@ impl Batch {
         };
         let mut from = 0;
         // Bounded by OUTPUT_BYTES_PAUSE: the bodies in the output of one connection.
-        for (position, body) in &self.bodies {
+        for SentBody { position, pinned, len } in &self.bodies {
             add(&self.bytes[from..*position]);
-            add(bodies.pinned_bytes(body));
+            add(&bodies.pinned_bytes(pinned)[..*len]);
             from = *position;
         }
         add(&self.bytes[from..]);
@@ -423,7 +440,7 @@ impl Batch {
     fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
         if !self.bodies.is_empty() {
             // Bounded by OUTPUT_BYTES_PAUSE: the bodies in the output of one connection.
-            std::mem::take(&mut self.bodies).into_iter().for_each(|(_, body)| bodies.unpin(body));
+            std::mem::take(&mut self.bodies).into_iter().for_each(|body| bodies.unpin(body.pinned));
         }
         buffers.give(std::mem::take(&mut self.bytes));
         (self.len, self.ticket) = (0, Ticket::default());

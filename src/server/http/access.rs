@@ -127,12 +127,10 @@ pub(super) fn user_of(
     certified: Option<&User>,
 ) -> Result<Arc<User>, ErrorResponse> {
     match request.fields.authorization.as_deref().and_then(bearer) {
-        Some(given) => users.by_token(given.as_bytes()).map(Arc::clone).ok_or_else(|| {
-            ErrorResponse::new(
-                ErrorKind::Unauthorized,
-                "the token is wrong: send that of a user in the file of --auth",
-            )
-        }),
+        Some(given) => users
+            .by_token(given.as_bytes())
+            .map(Arc::clone)
+            .ok_or_else(|| unauthorized("the token is wrong: send that of a user in the file of --auth")),
         None => {
             let certified = certified.and_then(|user| users.again(user));
             Ok(Arc::clone(certified.unwrap_or(users.anonymous())))
@@ -148,8 +146,7 @@ pub(super) fn check_user(
 ) -> Result<Arc<User>, ErrorResponse> {
     let user = user_of(users, request, certified)?;
     if user.name.is_none() && user.grants.somewhere() == Rights::NONE {
-        return Err(ErrorResponse::new(
-            ErrorKind::Unauthorized,
+        return Err(unauthorized(
             "a token is needed: send Authorization: Bearer TOKEN with that of a user in the file of --auth",
         ));
     }
@@ -167,17 +164,12 @@ impl HttpAccess {
         match &self.token {
             Some(token) => match request.fields.authorization.as_deref().and_then(bearer) {
                 Some(given) if token.is(given.as_bytes()) => Ok(()),
-                Some(_) => Err(ErrorResponse::new(
-                    ErrorKind::Unauthorized,
-                    "the token is wrong: send the one in the file of --http-token",
-                )),
-                None => Err(ErrorResponse::new(
-                    ErrorKind::Unauthorized,
+                Some(_) => Err(unauthorized("the token is wrong: send the one in the file of --http-token")),
+                None => Err(unauthorized(
                     "a token is needed: send Authorization: Bearer TOKEN with the one in the file of --http-token",
                 )),
             },
-            None if peer.kind == PeerKind::Network => Err(ErrorResponse::new(
-                ErrorKind::Forbidden,
+            None if peer.kind == PeerKind::Network => Err(forbidden(
                 "without --http-token only clients on this machine may use the API: start the server with --http-token FILE",
             )),
             None => Ok(()),
@@ -187,8 +179,7 @@ impl HttpAccess {
     /// Checks that the peer, which may read, may also write, and that no page of another site has a browser do it.
     pub(super) fn check_write(&self, request: &Request) -> Result<(), ErrorResponse> {
         if !self.may_write() {
-            return Err(ErrorResponse::new(
-                ErrorKind::Forbidden,
+            return Err(forbidden(
                 "the API is read-only: start the server with --http-token FILE, or with --http-allow-writes for clients on this machine",
             ));
         }
@@ -218,8 +209,14 @@ impl HttpAccess {
 }
 
 fn foreign() -> ErrorResponse {
-    let message =
-        "a page of another site has sent this request: use the console of this server, or a program";
+    forbidden("a page of another site has sent this request: use the console of this server, or a program")
+}
+
+fn unauthorized(message: &'static str) -> ErrorResponse {
+    ErrorResponse::new(ErrorKind::Unauthorized, message)
+}
+
+fn forbidden(message: &'static str) -> ErrorResponse {
     ErrorResponse::new(ErrorKind::Forbidden, message)
 }
 

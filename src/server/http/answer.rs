@@ -5,16 +5,14 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::access::user_of;
-use super::api::{self, BodyKind, Plan};
+use super::api::{self, Plan};
 use super::assets::Asset;
 use super::call::Call;
 use super::page::{Page, PageResponse};
 use super::prometheus::MetricsPage;
-use super::request::{Parsed, Request};
-use super::response::{
-    DATA, ErrorKind, ErrorResponse, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Rules, write_whole,
-};
-use super::target::{PREFIX, is_of_api, no_such_path};
+use super::request::{Parsed, Request, Version};
+use super::response::{DATA, ErrorKind, ErrorResponse, Head, JSON_TYPE, PLAIN_TYPE, write_whole};
+use super::target::{PREFIX, Target, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, Work};
 use crate::server::access::AuthFailure;
 use crate::server::outcome::Shortage;
@@ -43,7 +41,6 @@ type Planned = (Plan, Option<Arc<User>>);
 impl HttpConnection {
     /// Answers the next request, or begins to, if it has arrived.
     pub fn answer(&mut self, core: &mut Core, now: Time) {
-        let unsent = self.next.len();
         self.has_news = false;
         let parsed = Request::parse(&self.input);
         let mut read = self.input.len().min(HTTP_REQUEST_BYTES_MAX);
@@ -57,8 +54,7 @@ impl HttpConnection {
                 self.has_news = self.answer_one(request, head_bytes, core, now);
             }
         }
-        let made = self.next.len() - unsent;
-        core.charge(Cost::RESPONSE.plus(Cost::parsed(read)).plus(Cost::responded(made)));
+        core.charge(Cost::RESPONSE.plus(Cost::parsed(read)).plus(Cost::responded(self.next.len())));
     }
 
     /// Whether a request may have come that can be answered.
@@ -68,7 +64,7 @@ impl HttpConnection {
             && matches!(self.work, Work::None)
             && !self.is_last
             && !self.input.is_empty()
-            && self.next.len() < output_bytes_max
+            && self.unsent_bytes() < output_bytes_max
     }
 
     /// Discards the rest of a refused body, and notes that no further request will be answered.
@@ -101,21 +97,20 @@ impl HttpConnection {
         let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
         let asset = Asset::find(&request.path).filter(|_| is_own_host);
         if is_own_host && asset.is_none() && request.path.starts_with(PREFIX) {
-            let (plan, user) = match self.plan(&request, head_bytes, core) {
-                Ok(Some(plan)) => plan,
-                Ok(None) => return self.await_body(&request),
-                Err(refusal) => {
-                    let unsent = self.next.len();
-                    let is_wrong = refusal.kind == ErrorKind::Unauthorized;
-                    let is_wrong = is_wrong && request.fields.authorization.is_some();
-                    self.refuse(request, head_bytes, &refusal);
-                    if is_wrong {
-                        self.delay_refusal(unsent, core, now);
-                    }
-                    return true;
+            match self.plan(&request, head_bytes, core) {
+                Ok(Some(planned)) => self.begin(request, head_bytes, planned, core),
+                Ok(None) => {
+                    self.interim(&request);
+                    return false;
                 }
-            };
-            self.begin(request, head_bytes, (plan, user), core);
+                Err(refusal) => {
+                    let has_token = request.fields.authorization.is_some();
+                    self.refuse(request, head_bytes, &refusal);
+                    if has_token && refusal.kind == ErrorKind::Unauthorized {
+                        self.delay_refusal(core, now);
+                    }
+                }
+            }
             return true;
         }
         if asset.is_none() && is_of_api(&request.path) {
@@ -126,7 +121,6 @@ impl HttpConnection {
         }
         self.take_head(&request, head_bytes);
         self.skip = request.body_bytes.unwrap_or(0);
-        let unsent = self.next.len();
         let mut is_wrong = false;
         let next = &mut self.next;
         let mut plain = |status, fields, text: &str| {
@@ -174,16 +168,16 @@ impl HttpConnection {
             },
         }
         if is_wrong {
-            self.delay_refusal(unsent, core, now);
+            self.delay_refusal(core, now);
         }
         true
     }
 
-    /// Keeps the response to a wrong token, which begins at `from`, until its delay is over. Counts the token, and has it logged.
-    fn delay_refusal(&mut self, from: usize, core: &mut Core, now: Time) {
+    /// Keeps the response to a wrong token until its delay is over. Counts the token, and has it logged.
+    fn delay_refusal(&mut self, core: &mut Core, now: Time) {
         self.has_wrong_token = true;
         core.access.count_failure(AuthFailure::Http);
-        self.work = Work::Refusal(self.next.split_off(from));
+        self.work = Work::Refusal(std::mem::take(&mut self.next));
         core.access.delay_refusal(self.conn, now);
         core.count_users();
     }
@@ -204,23 +198,14 @@ impl HttpConnection {
         head_bytes: usize,
         core: &mut Core,
     ) -> Result<Option<Planned>, ErrorResponse> {
-        let (target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
-        let body_bytes = request.body_bytes.unwrap_or(0);
-        let mut json: &[u8] = &[];
-        if target.body_kind() == BodyKind::Json {
-            match self.input[head_bytes..].get(..body_bytes as usize) {
-                Some(body) => json = body,
-                None => return Ok(None),
-            }
+        let (mut target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
+        if target == Target::Json {
+            let body_bytes = request.body_bytes.unwrap_or(0) as usize;
+            let Some(json) = self.input[head_bytes..].get(..body_bytes) else { return Ok(None) };
+            target = api::find(request, Some(json))?;
         }
-        let plan = Plan::new(target, json, body_bytes, user.as_ref(), &core.config)?;
+        let plan = Plan::new(target, user.as_ref(), &core.config)?;
         Ok(Some((plan, user)))
-    }
-
-    /// Has the client send the body. Returns false.
-    fn await_body(&mut self, request: &Request) -> bool {
-        self.interim(request);
-        false
     }
 
     /// Tells a client that waits to send the body of its request.
@@ -232,7 +217,7 @@ impl HttpConnection {
 
     fn begin(&mut self, request: Box<Request>, head_bytes: usize, (plan, user): Planned, core: &mut Core) {
         match plan {
-            Plan::Page(page) => {
+            Plan::Page(page, _permit) => {
                 if request.method != "HEAD"
                     && let Some(bytes) = page.memory_bytes_max()
                     && !core.begin_http_list(bytes)
@@ -245,7 +230,7 @@ impl HttpConnection {
             Plan::Operation(operation) => {
                 self.interim(&request);
                 self.take_head(&request, head_bytes);
-                let call = Call::new(request, operation, user, self.number);
+                let call = Call::new(request, operation, user);
                 // A JSON body is in the operation. That of a job stays in the input.
                 self.skip = call.body_bytes_read();
                 self.discard();
@@ -263,7 +248,8 @@ impl HttpConnection {
     }
 
     fn begin_page(&mut self, request: &Request, page: Page) {
-        let head = Head { status: "200 OK", content_type: page.content_type(), body_bytes: None, fields: "" };
+        let content_type = Some(page.content_type());
+        let head = Head { status: "200 OK", content_type, body_bytes: None, fields: "" };
         head.write(request, &mut self.next);
         if request.method != "HEAD" {
             self.work = Work::Page(PageResponse { page, version: request.version });
@@ -279,17 +265,10 @@ impl HttpConnection {
 
     /// Answers with an error, with JSON as its body if there is one, and closes.
     fn close_with(&mut self, status: &str, json: Option<&[u8]>, is_head: bool) {
-        let Rules { caching, policy } = DATA;
-        let (content_type, body) = match json {
-            Some(body) => (format!("Content-Type: {JSON_TYPE}\r\n"), body),
-            None => (String::new(), &[][..]),
-        };
-        let bytes = body.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\n{content_type}Content-Length: {bytes}\r\nCache-Control: {caching}\r\n\
-             Content-Security-Policy: {policy}\r\n{GUARDS}Connection: close\r\n\r\n"
-        );
-        self.next.extend_from_slice(head.as_bytes());
+        let body = json.unwrap_or_default();
+        let (content_type, body_bytes) = (json.map(|_| JSON_TYPE), Some(body.len() as u64));
+        let head = Head { status, content_type, body_bytes, fields: "" };
+        head.write_with(&DATA, Version::Http11, false, &mut self.next);
         if !is_head {
             self.next.extend_from_slice(body);
         }

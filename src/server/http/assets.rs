@@ -42,8 +42,8 @@ impl Asset {
         let status = if is_known { "304 Not Modified" } else { "200 OK" };
         let fields = format!("ETag: {}\r\n", self.tag());
         let body_bytes = Some(self.bytes.len() as u64);
-        let head = Head { status, content_type: self.content_type, body_bytes, fields: &fields };
-        head.write_with(&RULES, request, out);
+        let head = Head { status, content_type: Some(self.content_type), body_bytes, fields: &fields };
+        head.write_with(&RULES, request.version, request.keeps_alive, out);
         if !is_known && request.method != "HEAD" {
             out.extend_from_slice(self.bytes);
         }

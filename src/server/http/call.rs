@@ -2,7 +2,7 @@
 //! commands of the protocol. Its response leaves when the commit gate lets it.
 //!
 //! ```text
-//!   Queued --------> Receiving ---------> Replied -----------> Sending
+//!   Queued --------> Receiving ---------> Replied -----------> *
 //!      |    put          complete body       ^     committed
 //!      |                                     |
 //!      +--------------> Working -------------+
@@ -22,10 +22,9 @@ use super::api::Operation;
 use super::request::Request;
 use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
-use crate::bodies::Bodies;
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
-use crate::server::client_state::{Input, ProtocolState};
+use crate::server::client_state::{Incoming, ProtocolState};
 use crate::server::commit_gate::Output;
 use crate::server::outcome::{Outcome, Refusal};
 use crate::server::{ClientAct, Core, User};
@@ -34,9 +33,6 @@ use crate::values::budget::Cost;
 use crate::values::ids::JobId;
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::log_limit::{LeftOut, LogLimit};
-
-/// A piece of a response that is copied to the output of the connection at once.
-const PIECE_BYTES: usize = 16 * 1024;
 
 const CRLF: &[u8] = b"\r\n";
 
@@ -49,8 +45,6 @@ pub(super) struct Call {
     protocol: Option<ProtocolState>,
     /// The user of the request, with `--auth`.
     user: Option<Arc<User>>,
-    /// The response.
-    output: Output,
     /// Bytes of the request's body that the client has not received.
     body_left: u64,
     /// How much of the CR LF after the body the client has received.
@@ -63,20 +57,14 @@ enum Stage {
     Receiving,
     Working,
     /// The response waits for a commit.
-    Replied {
-        bytes: u64,
-    },
-    Sending {
-        left: u64,
-    },
+    Replied,
 }
 
 impl Call {
-    /// For the connection of this number.
-    pub fn new(request: Box<Request>, operation: Operation, user: Option<Arc<User>>, number: u64) -> Self {
+    pub fn new(request: Box<Request>, operation: Operation, user: Option<Arc<User>>) -> Self {
         let body_left = operation.body_bytes().map_or(0, u64::from);
-        let (operation, output) = (Rc::new(operation), Output::new(number));
-        Self { request, operation, stage: Stage::Queued, protocol: None, user, output, body_left, crlf: 0 }
+        let operation = Rc::new(operation);
+        Self { request, operation, stage: Stage::Queued, protocol: None, user, body_left, crlf: 0 }
     }
 
     /// The length of a body of the request that the operation contains already.
@@ -89,36 +77,18 @@ impl Call {
         size_of::<Self>() + texts + 3 * ALLOCATION_BYTES
     }
 
-    /// The memory of a response that is not in the output of the connection yet.
-    pub fn reply_bytes(&self) -> usize {
-        self.output.buffer_bytes()
-    }
-
-    /// The bodies in its response whose jobs have ended, in bytes.
-    pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
-        self.output.ended_bytes(bodies)
-    }
-
-    /// Whether it is receiving a job with tags.
-    pub fn has_arriving_tags(&self) -> bool {
-        let input = self.protocol.as_ref().map(|protocol| &protocol.input);
-        matches!(input, Some(Input::Body(job)) if job.tags_key.is_some())
-    }
-
-    /// Whether it is receiving the body of a schedule.
-    pub fn has_arriving_schedule(&self) -> bool {
-        let input = self.protocol.as_ref().map(|protocol| &protocol.input);
-        matches!(input, Some(Input::Text(text)) if text.is_of_schedule())
+    /// The body that it is receiving.
+    pub fn arriving(&self) -> Option<&Incoming> {
+        self.protocol.as_ref()?.input.body()
     }
 
     /// Whether it can go on with this much input.
     pub fn can_run(&self, input: &[u8]) -> bool {
-        let has_complete_body =
-            || self.protocol.as_ref().is_some_and(|protocol| protocol.input.is_complete_body());
+        let has_complete_body = || self.arriving().is_some_and(Incoming::is_complete);
         match self.stage {
             Stage::Queued => true,
             Stage::Receiving => !input.is_empty() || self.body_left == 0 || has_complete_body(),
-            Stage::Working | Stage::Replied { .. } | Stage::Sending { .. } => false,
+            Stage::Working | Stage::Replied => false,
         }
     }
 
@@ -131,7 +101,7 @@ impl Call {
 impl Core {
     /// Runs the call of a connection as far as it can go now.
     pub(super) fn run_call(&mut self, connection: &mut HttpConnection, now: Time) {
-        let HttpConnection { conn, number, peer, input, work: Work::Call(call), .. } = connection else {
+        let HttpConnection { conn, peer, input, output, work: Work::Call(call), .. } = connection else {
             return;
         };
         self.memory.invalidate();
@@ -149,10 +119,10 @@ impl Core {
             match outcome {
                 Outcome::Pending if has_body => call.stage = Stage::Receiving,
                 _ if is_drain && self.puts.is_draining() == was_draining => {}
-                _ => self.log_action(*number, peer, call, &outcome, now),
+                _ => self.log_action(output.number(), peer, call, &outcome, now),
             }
             if outcome != Outcome::Pending {
-                self.end_operation(call, &outcome, is_harmless, now);
+                self.end_operation(call, output, &outcome, is_harmless, now);
             } else if !has_body {
                 call.stage = Stage::Working;
                 self.record_changes(now);
@@ -162,8 +132,8 @@ impl Core {
         if call.stage == Stage::Receiving
             && let Some(outcome) = self.receive_put(call, input, now)
         {
-            self.log_action(*number, peer, call, &outcome, now);
-            self.end_operation(call, &outcome, false, now);
+            self.log_action(output.number(), peer, call, &outcome, now);
+            self.end_operation(call, output, &outcome, false, now);
         }
         self.release_call(connection);
     }
@@ -175,16 +145,23 @@ impl Core {
         notice: Notice,
         now: Time,
     ) {
-        if let Work::Call(call) = &mut connection.work
+        if let HttpConnection { output, work: Work::Call(call), .. } = connection
             && call.stage == Stage::Working
         {
-            self.end_operation(call, &Outcome::of(notice), false, now);
+            self.end_operation(call, output, &Outcome::of(notice), false, now);
             self.release_call(connection);
         }
     }
 
     /// Removes the client of a call from the queue, and makes the response.
-    fn end_operation(&mut self, call: &mut Call, outcome: &Outcome<'_>, is_harmless: bool, now: Time) {
+    fn end_operation(
+        &mut self,
+        call: &mut Call,
+        output: &mut Output,
+        outcome: &Outcome<'_>,
+        is_harmless: bool,
+        now: Time,
+    ) {
         // A list shows what this user may see.
         let user = call.protocol.as_ref().and_then(|protocol| protocol.access.as_ref());
         let user = user.map(|access| Arc::clone(&access.user));
@@ -194,23 +171,24 @@ impl Core {
             matches!(outcome, Outcome::Refused(Refusal::Forbidden(missing)) if !missing.may_reveal);
         let is_gone = is_forbidden && call.user.as_ref().is_some_and(|user| self.is_gone(user));
         let outcome = if is_gone { &Outcome::Refused(Refusal::UserGone) } else { outcome };
-        let Call { request, operation, stage, output, .. } = call;
-        let bytes = self.with_replies(output, |core, replies| {
+        self.with_replies(output, |core, replies| {
             core.record_changes(now);
             replies.set_harmless(is_harmless);
-            core.respond((request, user.as_deref()), operation, outcome, replies, now)
+            core.respond((&call.request, user.as_deref()), &call.operation, outcome, replies, now);
         });
-        *stage = Stage::Replied { bytes };
+        call.stage = Stage::Replied;
         self.charge(Cost::COMMAND);
     }
 
     /// Has a response that waits for a commit become an error: there will be no commit.
     pub(in crate::server) fn fail_call(&mut self, connection: &mut HttpConnection) {
-        let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
-        if matches!(call.stage, Stage::Replied { .. }) && !self.release_or_await(*conn, &mut call.output) {
+        let HttpConnection { conn, output, work: Work::Call(call), .. } = connection else { return };
+        if call.stage == Stage::Replied && !self.release_or_await(*conn, output) {
             let message = "the server cannot write its job log and stops: read its log";
-            ErrorResponse::new(ErrorKind::Internal, message).write(&call.request, next);
-            self.end_call(connection);
+            let mut response = Vec::new();
+            ErrorResponse::new(ErrorKind::Internal, message).write(&call.request, &mut response);
+            self.fail_output(*conn, output, |replies, buffers| replies.bytes(&response, buffers));
+            connection.end_call();
         }
     }
 
@@ -220,7 +198,7 @@ impl Core {
             self.leave_call(call, now);
             self.record_changes(now);
             self.charge(Cost::COMMAND);
-            self.end_call(connection);
+            connection.end_call();
         }
     }
 
@@ -258,52 +236,24 @@ impl Core {
         // A request is no worker that was lost.
         self.engine.quit(protocol.client);
         self.engine.disconnect(protocol.client, now);
-        match protocol.input {
-            Input::Body(incoming) => self.free_incoming(incoming),
-            text @ Input::Text(_) => self.free_text(text),
-            Input::Line | Input::Skip { .. } => {}
-        }
+        self.free_input(protocol.input);
     }
 
-    /// Begins to send the response of a call, if the commit gate lets it leave.
+    /// Ends a call whose response may leave.
     pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
-        let HttpConnection { conn, work: Work::Call(call), .. } = connection else { return };
-        if let Stage::Replied { bytes } = call.stage
-            && self.release_or_await(*conn, &mut call.output)
-        {
-            call.stage = Stage::Sending { left: bytes };
+        let HttpConnection { conn, output, work: Work::Call(call), .. } = connection else { return };
+        if call.stage == Stage::Replied && self.release_or_await(*conn, output) {
+            connection.end_call();
         }
     }
+}
 
-    /// Copies the response of a call to the output of the connection, as far as that has room.
-    pub(super) fn send_response(&mut self, connection: &mut HttpConnection) {
-        // Bounded by OUTPUT_BYTES_PAUSE: the output of one connection.
-        loop {
-            let unsent = connection.unsent_bytes();
-            let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
-            let Stage::Sending { left } = &mut call.stage else { return };
-            if *left == 0 {
-                return self.end_call(connection);
-            }
-            if unsent >= self.http_output_bytes_max() {
-                return;
-            }
-            let mut slices = Vec::new();
-            self.replies_to_send(&mut call.output, &mut slices);
-            let first = slices.first().expect("the whole response is there");
-            let bytes = first.len().min(PIECE_BYTES).min(usize::try_from(*left).unwrap_or(usize::MAX));
-            next.extend_from_slice(&first[..bytes]);
-            self.take_sent(*conn, &mut call.output, bytes);
-            *left -= bytes as u64;
-            self.charge(Cost::copied(bytes));
-        }
-    }
-
+impl HttpConnection {
     /// Frees what a call has used. The rest of the request's body will be discarded.
-    fn end_call(&mut self, connection: &mut HttpConnection) {
-        let Work::Call(mut call) = std::mem::replace(&mut connection.work, Work::None) else { return };
-        connection.skip = call.body_left;
-        call.output.clear(self.engine.bodies_mut(), &mut self.buffers);
+    fn end_call(&mut self) {
+        if let Work::Call(call) = std::mem::replace(&mut self.work, Work::None) {
+            self.skip = call.body_left;
+        }
     }
 }
 

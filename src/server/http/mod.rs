@@ -11,6 +11,7 @@ mod assets;
 mod call;
 mod host;
 mod json;
+mod object;
 mod operations;
 mod page;
 mod prometheus;
@@ -35,10 +36,11 @@ pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::HttpShare;
 use self::slots::{ANSWER_KEPT, Activity};
+use super::client_state::Incoming;
 use super::closing::Moved;
+use super::commit_gate::Output;
 use super::memory::Kept;
 use super::{Core, User};
-use crate::bodies::Bodies;
 use crate::time::{Span, Time};
 use crate::values::account::Held;
 use crate::values::ids::ConnId;
@@ -62,8 +64,6 @@ const WRONG_TOKEN_INTERVAL: Span = Span::from_secs(60);
 /// An HTTP connection from accept until the driver has closed it.
 pub(super) struct HttpConnection {
     pub conn: ConnId,
-    /// See [`Service::number`](super::Service::number).
-    pub number: u64,
     pub peer: Peer,
     /// The user that the client has proved to be by a certificate.
     pub user: Option<Arc<User>>,
@@ -74,10 +74,8 @@ pub(super) struct HttpConnection {
     pub active: Time,
     /// When the request was read that is answered last.
     asked: Time,
-    /// The driver has an [`Effect::Send`](super::Effect::Send) and has not yet sent everything.
-    pub is_sending: bool,
-    /// Bytes that were sent, or received while nothing was to be sent.
-    pub moved_bytes: u64,
+    /// Bytes that were received while nothing was to be sent.
+    received_bytes: u64,
     /// What it has sent, while it must.
     pub progress: Moved,
     /// The driver has an [`Effect::Pause`](super::Effect::Pause) and no `Resume` since.
@@ -97,35 +95,15 @@ pub(super) struct HttpConnection {
     has_wrong_token: bool,
     /// The interim response to the next request is made.
     has_continued: bool,
-    /// The bytes that the driver sends. They stay in place until they are sent.
-    sending: Vec<u8>,
-    sent: usize,
-    /// The bytes after those.
+    pub output: Output,
+    /// What is made in one turn and needs no ticket: responses, and pieces of pages.
     next: Vec<u8>,
-    /// What the account has of it.
-    pub counted: HttpMemory,
+    /// What the account has of its [memory](Self::memory).
+    pub counted: [usize; HTTP_KINDS.len()],
 }
 
-/// The memory of a connection in bytes, without replies that are not in a response yet.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct HttpMemory {
-    pub input: usize,
-    pub output: usize,
-    /// What it needs to make a response.
-    pub work: usize,
-}
-
-impl HttpMemory {
-    /// The memory of all connections, by its kinds.
-    pub fn of_all<'a>(connections: impl Iterator<Item = &'a HttpConnection>) -> [(Held, usize); 3] {
-        let sum = connections.map(HttpConnection::memory).fold(Self::default(), |sum, one| Self {
-            input: sum.input + one.input,
-            output: sum.output + one.output,
-            work: sum.work + one.work,
-        });
-        [(Held::HttpInput, sum.input), (Held::HttpOutput, sum.output), (Held::HttpWork, sum.work)]
-    }
-}
+/// The kinds of memory that HTTP connections have, besides their output.
+pub(super) const HTTP_KINDS: [Held; 2] = [Held::HttpInput, Held::HttpWork];
 
 /// What the current response waits for.
 enum Work {
@@ -154,15 +132,13 @@ impl HttpConnection {
     pub fn new(conn: ConnId, number: u64, active: Time) -> Self {
         Self {
             conn,
-            number,
             peer: Peer::unknown(),
             user: None,
             state: HttpState::Open,
             has_requested: false,
             active,
             asked: active,
-            is_sending: false,
-            moved_bytes: 0,
+            received_bytes: 0,
             progress: Moved::default(),
             is_paused: false,
             is_queued: false,
@@ -174,30 +150,28 @@ impl HttpConnection {
             is_last: false,
             has_wrong_token: false,
             has_continued: false,
-            sending: Vec::new(),
-            sent: 0,
+            output: Output::new(number),
             next: Vec::new(),
-            counted: HttpMemory::default(),
+            counted: [0; HTTP_KINDS.len()],
         }
     }
 
-    /// The memory of the connection. A field that grows belongs to it: none is left out here.
-    pub fn memory(&self) -> HttpMemory {
+    /// The memory of the connection by its [kinds](HTTP_KINDS). A field that grows belongs to it, or to the account of replies: none is
+    /// left out here.
+    pub fn memory(&self) -> [usize; HTTP_KINDS.len()] {
         let Self {
             input,
-            sending,
+            output,
             next,
             work,
             peer,
             conn: _,
-            number: _,
             user: _,
             state: _,
             has_requested: _,
             active: _,
             asked: _,
-            is_sending: _,
-            moved_bytes: _,
+            received_bytes: _,
             progress: _,
             is_paused: _,
             is_queued: _,
@@ -207,37 +181,20 @@ impl HttpConnection {
             is_last: _,
             has_wrong_token: _,
             has_continued: _,
-            sent: _,
             counted: _,
         } = self;
-        let output = sending.capacity() + next.capacity();
         let work = match work {
             Work::None => 0,
-            Work::Page(response) => response.memory_bytes(output),
+            Work::Page(response) => response.memory_bytes(output.buffer_bytes()),
             Work::Call(call) => call.memory_bytes(),
             Work::Refusal(response) => response.capacity(),
         };
-        HttpMemory { input: input.capacity(), output, work: work + peer.name.capacity() }
+        [input.capacity(), next.capacity() + work + peer.name.capacity()]
     }
 
-    /// Returns the memory of replies that are not in a response yet: the account of reply buffers has it.
-    pub fn reply_bytes(&self) -> usize {
-        if let Work::Call(call) = &self.work { call.reply_bytes() } else { 0 }
-    }
-
-    /// The bodies in its response whose jobs have ended, in bytes.
-    pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
-        if let Work::Call(call) = &self.work { call.ended_bytes(bodies) } else { 0 }
-    }
-
-    /// Whether it is receiving a job with tags.
-    pub fn has_arriving_tags(&self) -> bool {
-        matches!(&self.work, Work::Call(call) if call.has_arriving_tags())
-    }
-
-    /// Whether it is receiving the body of a schedule.
-    pub fn has_arriving_schedule(&self) -> bool {
-        matches!(&self.work, Work::Call(call) if call.has_arriving_schedule())
+    /// The body that it is receiving.
+    pub fn arriving(&self) -> Option<&Incoming> {
+        if let Work::Call(call) = &self.work { call.arriving() } else { None }
     }
 
     /// Whether it makes a list of tubes.
@@ -269,7 +226,7 @@ impl HttpConnection {
             HttpState::Closed => None,
             // It has its turn without the client.
             _ if self.is_queued => None,
-            _ if self.is_sending => Some(PeerWait::Response),
+            _ if self.output.is_sending => Some(PeerWait::Response),
             // The end of the input is known.
             HttpState::Closing => None,
             HttpState::Open if lacks_body() || self.skip > 0 => Some(PeerWait::Request),
@@ -314,14 +271,19 @@ impl HttpConnection {
     }
 
     pub fn unsent_bytes(&self) -> usize {
-        self.sending.len() - self.sent + self.next.len()
+        self.output.unsent_bytes() + self.next.len()
+    }
+
+    /// Bytes that were sent, or received while nothing was to be sent.
+    pub const fn moved_bytes(&self) -> u64 {
+        self.output.sent_bytes() + self.received_bytes
     }
 
     pub fn received(&mut self, bytes: &[u8]) {
         if self.state == HttpState::Open && !self.input_ended {
             self.input.extend_from_slice(bytes);
             self.has_news = true;
-            self.moved_bytes += if self.is_sending { 0 } else { bytes.len() as u64 };
+            self.received_bytes += if self.output.is_sending { 0 } else { bytes.len() as u64 };
         }
     }
 
@@ -330,31 +292,10 @@ impl HttpConnection {
         self.input_ended = true;
     }
 
-    /// Returns the bytes to send next.
-    pub fn outgoing(&mut self) -> &[u8] {
-        if self.sent == self.sending.len() {
-            self.sending.clear();
-            self.sent = 0;
-            std::mem::swap(&mut self.sending, &mut self.next);
-        }
-        &self.sending[self.sent..]
-    }
-
-    /// Takes off `bytes` bytes, which the driver has sent.
-    pub fn sent(&mut self, bytes: usize) {
-        self.sent += bytes;
-        self.moved_bytes += bytes as u64;
-        assert!(self.sent <= self.sending.len(), "a driver sends only what it was shown");
-        if self.is_idle() {
-            // A large page is rare, so its buffers are freed.
-            (self.sending, self.next, self.sent) = (Vec::new(), Vec::new(), 0);
-        }
-    }
-
     /// Renders a bounded piece of the page.
     pub fn step(&mut self, core: &mut Core, now: Time) {
         if let Work::Page(response) = &mut self.work
-            && response.step(core, now, &mut self.next)
+            && response.step(core, now, self.output.unsent_bytes(), &mut self.next)
         {
             self.end_page(core);
         }

@@ -2,13 +2,14 @@
 //! checks are those of the protocol. Their outcomes are rendered as responses.
 
 use super::api::Operation;
-use super::json::{FlushedJson, GroupJson, JobJson, JobPageJson, KickedJson, MovedJson, PutJson};
+use super::json::{group, job, job_page};
+use super::object::json;
 use super::request::Request;
-use super::response::{ErrorKind, ErrorResponse, Head, JSON_TYPE, json, write_whole};
-use super::schedules::{SCHEDULE_JSON_BYTES, ScheduleJson, SchedulePageJson};
+use super::response::{ErrorKind, ErrorResponse, Head, JSON_TYPE, bad, write_whole};
+use super::schedules::{SCHEDULE_JSON_BYTES, schedule, schedule_page};
 use super::target::{Name, PutTarget};
-use super::tube_json::TubeDetailJson;
-use crate::protocol::command::{Command, CommandKind, PutArgs};
+use super::tube_json::tube;
+use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, Moved, PageQuery};
 use crate::server::access::Permit;
@@ -19,7 +20,6 @@ use crate::server::{Core, User};
 use crate::time::{Seconds, Time};
 use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
-use crate::values::tags::Tags;
 use crate::values::tube_rules::Rule;
 use crate::values::when::{When, WhenError};
 
@@ -29,7 +29,7 @@ impl Operation {
     /// The command that it executes, for a client that uses its tube. There is none for drain mode, or for what has a body.
     pub(super) fn command(&self) -> Option<Command<'_>> {
         Some(match self {
-            Self::Put { .. } | Self::PutSchedule { .. } | Self::Drain | Self::Undrain => return None,
+            Self::Put(_) | Self::PutSchedule(_) | Self::Drain | Self::Undrain => return None,
             Self::Tube(tube) => Command::StatsTube(tube.get()),
             Self::Next(_, JobState::Reserved) => Command::PeekReserved,
             Self::Next(_, JobState::Delayed) => Command::PeekDelayed,
@@ -107,11 +107,11 @@ impl Core {
         permit: Permit,
         now: Time,
     ) -> Outcome<'static> {
-        let (job, bytes) = match operation {
-            Operation::Put { job, bytes } => (job, bytes),
-            Operation::PutSchedule { schedule, bytes } => {
+        let PutTarget { tube, args, tags } = match operation {
+            Operation::Put(job) => job,
+            Operation::PutSchedule(schedule) => {
                 self.counts.add_command(CommandKind::SchedulePut);
-                return self.begin_schedule(protocol, &schedule.args(*bytes), now);
+                return self.begin_schedule(protocol, &schedule.args(), now);
             }
             _ => {
                 let drains = *operation == Operation::Drain;
@@ -119,14 +119,11 @@ impl Core {
                 return Outcome::Done(if drains { Reply::DrainBegun } else { Reply::NotDraining });
             }
         };
-        let PutTarget { tube, priority, delay, ttr, tags } = job;
         if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), permit, now) {
             return Outcome::Refused(refusal);
         }
-        let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
-        let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
-        self.counts.add_command(Command::Put { args, tags: Some(Tags::NONE) }.kind());
-        self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
+        self.counts.add_command(CommandKind::Put);
+        self.begin_put(protocol, *args, Some(tags.get()), &mut &[][..], now)
     }
 
     /// Brings about what the command of an operation needs: the client uses the tube, or has the job for a moment.
@@ -191,7 +188,7 @@ impl Core {
         }
     }
 
-    /// Appends the response to an operation, for this user with `--auth`. Returns its length.
+    /// Appends the response to an operation, for this user with `--auth`.
     pub(super) fn respond(
         &mut self,
         (request, user): (&Request, Option<&User>),
@@ -199,7 +196,7 @@ impl Core {
         outcome: &Outcome<'_>,
         replies: &mut Replies,
         now: Time,
-    ) -> u64 {
+    ) {
         if let Outcome::Found(job) = *outcome
             && let Operation::Body { limit, .. } = *operation
         {
@@ -216,58 +213,61 @@ impl Core {
                 }
             }
             Outcome::Done(Reply::Inserted(JobId(id))) => {
-                let body = json(&PutJson { id, state: None, priority: None });
+                let body = json(|object| object.member("id", id));
                 write_whole(request, &mut out, "201 Created", JSON_TYPE, "", &body);
             }
             Outcome::Done(Reply::Repeated { id: JobId(id), state, pri: priority }) => {
-                ok(&json(&PutJson { id, state: Some(state), priority }));
+                ok(&json(|object| {
+                    object.member("id", id);
+                    object.member("state", state);
+                    object.if_some("priority", priority);
+                }));
             }
-            Outcome::Done(Reply::Kicked(kicked)) => ok(&json(&KickedJson { kicked })),
-            Outcome::Done(Reply::Flushed(flushed)) => ok(&json(&FlushedJson { flushed })),
+            Outcome::Done(Reply::Kicked(kicked)) => ok(&json(|object| object.member("kicked", kicked))),
+            Outcome::Done(Reply::Flushed(flushed)) => ok(&json(|object| object.member("flushed", flushed))),
             Outcome::Done(Reply::Scheduled) => {
-                let Operation::PutSchedule { schedule, .. } = operation else {
+                let Operation::PutSchedule(target) = operation else {
                     unreachable!("{operation} puts no schedule")
                 };
-                let schedule = self.engine.schedule(schedule.name.get()).expect("it was put");
-                ok(&json(&ScheduleJson::of(self, schedule, now)));
+                let put = self.engine.schedule(target.name.get()).expect("it was put");
+                ok(&json(|object| schedule(self, put, now, object)));
             }
             Outcome::Done(_) => ok(b"{}"),
             Outcome::Moved(moved) => self.respond_to_move(request, moved, &mut out),
-            Outcome::Found(job) | Outcome::JobStats(job) => ok(&json(&JobJson::of(self, job, now))),
-            Outcome::TubeStats(tube) => ok(&json(&TubeDetailJson::of(self, tube, now))),
-            Outcome::GroupStats(name) => ok(&json(&GroupJson::of(self, name))),
+            Outcome::Found(key) | Outcome::JobStats(key) => ok(&json(|object| job(self, key, now, object))),
+            Outcome::TubeStats(key) => ok(&json(|object| tube(self, key, now, object))),
+            Outcome::GroupStats(name) => ok(&json(|object| group(self, name, object))),
             Outcome::ScheduleStats(name) => {
-                let schedule = self.engine.schedule(name).expect("the command has found it");
-                ok(&json(&ScheduleJson::of(self, schedule, now)));
+                let found = self.engine.schedule(name).expect("the command has found it");
+                ok(&json(|object| schedule(self, found, now, object)));
             }
             Outcome::Schedules { after, limit } => {
                 let limit = self.page_room(limit, SCHEDULE_JSON_BYTES);
                 let limit = self.charge_schedules(limit, user);
-                ok(&json(&SchedulePageJson::of(self, after, limit, user, now)));
+                ok(&json(|object| schedule_page(self, after, limit, user, now, object)));
             }
-            Outcome::Jobs(ref page) => ok(&json(&JobPageJson::of(self, page, now))),
+            Outcome::Jobs(ref page) => ok(&json(|object| job_page(self, page, now, object))),
             ref other => unreachable!("{operation} does not lead to {other:?}"),
         }
         self.charge(Cost::rendered(out.len()));
         replies.data(&out, &mut self.buffers);
-        out.len() as u64
     }
 
     /// The response to a refused operation.
     fn refusal_response(&mut self, operation: &Operation, refusal: Refusal, now: Time) -> ErrorResponse {
         match (refusal, operation) {
-            (Refusal::BadFormat, Operation::PutSchedule { schedule, .. }) => {
+            (Refusal::BadFormat, Operation::PutSchedule(schedule)) => {
                 // The times are parsed again, for the reason.
                 self.charge(Cost::SCHEDULE_TIMES);
                 let reason = When::parse(&schedule.when, self.engine.system_time(now)).err();
                 let reason = reason.unwrap_or(WhenError::Never);
-                ErrorResponse::new(ErrorKind::BadRequest, format!("when is {reason}"))
+                bad(format!("when is {reason}"))
             }
-            (Refusal::JobTooBig, Operation::PutSchedule { .. } | Operation::RunSchedule(_)) => {
+            (Refusal::JobTooBig, Operation::PutSchedule(_) | Operation::RunSchedule(_)) => {
                 let message = "a segment of the job log has no room for this body: use a shorter one, or raise -s/--wal-segment-size";
                 ErrorResponse::new(ErrorKind::TooLarge, message)
             }
-            _ => refusal.response_to(operation.tubes(), &self.config),
+            _ => refusal.response_to(operation.need().tubes(), &self.config),
         }
     }
 
@@ -279,34 +279,40 @@ impl Core {
         if let (0, Some((id, ErrorResponse { kind, message, .. }))) = (moved.count, &stop) {
             return ErrorResponse::new(*kind, format!("stopped at job {id}: {message}")).write(request, out);
         }
-        let (stopped_at, reason) = stop.as_ref().map(|(id, why)| (*id, &*why.message)).unzip();
-        let body = json(&MovedJson { moved: moved.count, stopped_at, reason });
+        let body = json(|object| {
+            object.member("moved", moved.count);
+            // The job that the other tube cannot take.
+            object.if_some("stopped_at", stop.as_ref().map(|(id, _)| id));
+            object.if_some("reason", stop.as_ref().map(|(_, why)| &why.message));
+        });
         write_whole(request, out, "200 OK", JSON_TYPE, "", &body);
     }
 
-    /// Appends the response with a job's body. Returns its length, without the CR LF of the body.
+    /// Appends the response with a job's body, without its CR LF.
     fn respond_with_body(
         &mut self,
         request: &Request,
         job: JobKey,
         limit: Option<u32>,
         replies: &mut Replies,
-    ) -> u64 {
+    ) {
         let (job, bodies) = self.engine.job_and_bodies(job);
-        let bytes = job.body.len() as u64 - 2;
-        let shown = limit.map_or(bytes, |limit| bytes.min(limit.into()));
+        let bytes = job.body.len() - 2;
+        let shown = limit.map_or(bytes, |limit| bytes.min(limit as usize));
         let JobId(id) = job.id;
         let fields =
             format!("Content-Disposition: attachment; filename=\"job-{id}\"\r\nX-Body-Bytes: {bytes}\r\n");
-        let head =
-            Head { status: "200 OK", content_type: BODY_TYPE, body_bytes: Some(shown), fields: &fields };
+        let head = Head {
+            status: "200 OK",
+            content_type: Some(BODY_TYPE),
+            body_bytes: Some(shown as u64),
+            fields: &fields,
+        };
         let mut out = Vec::new();
         head.write(request, &mut out);
         replies.data(&out, &mut self.buffers);
-        if request.method == "HEAD" {
-            return out.len() as u64;
+        if request.method != "HEAD" {
+            replies.body(&job.body, shown, bodies, &mut self.buffers);
         }
-        replies.body(&job.body, bodies, &mut self.buffers);
-        out.len() as u64 + shown
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::json::ServerJson;
+use super::json::server;
+use super::object::Object;
 use super::prometheus::MetricsPage;
 use super::request::Version;
 use super::response::JSON_TYPE;
@@ -56,8 +57,7 @@ impl Page {
             Self::Metrics(page) => page.step(core, now, piece),
             Self::Tubes(list) => list.step(core, now, piece),
             Self::Server(user) => {
-                let json = ServerJson::of(core, user.as_deref(), now);
-                serde_json::to_writer(&mut *piece.out, &json).expect("plain data can be rendered");
+                Object::append(piece.out, |object| server(core, user.as_deref(), now, object));
                 true
             }
         }
@@ -84,8 +84,9 @@ impl PageResponse {
         }
     }
 
-    /// Appends a bounded piece of the body, and counts its steps. Returns true if it was the last.
-    pub fn step(&mut self, core: &mut Core, now: Time, out: &mut Vec<u8>) -> bool {
+    /// Appends a bounded piece of the body, and counts its steps. Before it are this many unsent bytes. Returns true if it was the
+    /// last.
+    pub fn step(&mut self, core: &mut Core, now: Time, unsent_bytes: usize, out: &mut Vec<u8>) -> bool {
         let is_chunked = self.version == Version::Http11;
         let begin = out.len();
         if is_chunked {
@@ -95,7 +96,8 @@ impl PageResponse {
         if self.shows_driver() {
             core.outer_counts.read_driver(now);
         }
-        let mut piece = Piece { out, output_bytes_max: core.http_output_bytes_max(), steps: 0 };
+        let output_bytes_max = core.http_output_bytes_max().saturating_sub(unsent_bytes);
+        let mut piece = Piece { out, output_bytes_max, steps: 0 };
         let is_done = self.page.step(core, now, &mut piece);
         let steps = piece.steps;
         let bytes = out.len() - body;

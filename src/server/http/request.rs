@@ -212,43 +212,39 @@ mod tests {
         Request::parse(input.as_bytes())
     }
 
+    fn request(input: &str) -> Box<Request> {
+        let Parsed::Request(request, _) = parsed(input) else { panic!("{input:?} is complete") };
+        request
+    }
+
     #[test]
     fn complete_requests_are_parsed() {
         let input = "GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\nGET";
-        let Parsed::Request(request, bytes) = parsed(input) else { panic!("the request is complete") };
-        assert_eq!((&*request.method, &*request.path, request.keeps_alive), ("GET", "/metrics", true));
-        assert_eq!((request.version, bytes), (Version::Http11, input.len() - 3));
+        let Parsed::Request(first, bytes) = parsed(input) else { panic!("the request is complete") };
+        assert_eq!((&*first.method, &*first.path, first.keeps_alive), ("GET", "/metrics", true));
+        assert_eq!((first.version, bytes), (Version::Http11, input.len() - 3));
         for (headers, keeps_alive) in [
             ("Connection: Close\r\n", false),
             ("connection: te, close\r\n", false),
             ("Connection: x\r\n", true),
         ] {
-            let Parsed::Request(request, _) = parsed(&format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n"))
-            else {
-                panic!("the request is complete")
-            };
+            let request = request(&format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n"));
             assert_eq!(request.keeps_alive, keeps_alive, "{headers}");
         }
-        for (target, path) in [("http://h:1/healthz?x", "/healthz"), ("http://h", "/"), ("*", "*")] {
-            let Parsed::Request(request, _) = parsed(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
-            else {
-                panic!("the request is complete")
-            };
-            assert_eq!(request.path, path, "{target}");
+        for (target, header, path, host) in [
+            ("http://h:1/healthz?x", "a", "/healthz", "h"),
+            ("http://h", "a", "/", "h"),
+            ("*", "a", "*", "a"),
+            ("/", "A:1", "/", "a"),
+            ("http://B:2/", "a", "/", "b"),
+            ("http://c?d", "a", "/", "c"),
+        ] {
+            let request = request(&format!("GET {target} HTTP/1.1\r\nHost: {header}\r\n\r\n"));
+            let host = Host::parse(host.as_bytes());
+            assert_eq!((&*request.path, &request.host), (path, &host), "{target} {header}");
         }
-        for (target, header, host) in [("/", "A:1", "a"), ("http://B:2/", "a", "b"), ("http://c?d", "a", "c")]
-        {
-            let Parsed::Request(request, _) =
-                parsed(&format!("GET {target} HTTP/1.1\r\nHost: {header}\r\n\r\n"))
-            else {
-                panic!("the request is complete")
-            };
-            assert_eq!(request.host, Host::parse(host.as_bytes()), "{target} {header}");
-        }
-        let Parsed::Request(request, _) = parsed("HEAD / HTTP/1.0\r\n\r\n") else {
-            panic!("the request is complete")
-        };
-        assert_eq!((request.version, request.keeps_alive), (Version::Http10, false));
+        let old = request("HEAD / HTTP/1.0\r\n\r\n");
+        assert_eq!((old.version, old.keeps_alive), (Version::Http10, false));
     }
 
     #[test]
@@ -283,15 +279,13 @@ mod tests {
     #[test]
     fn the_body_of_a_request_is_announced() {
         let head = "POST /a?b=c#d HTTP/1.1\r\nHost: a:1\r\nExpect: 100-Continue\r\nContent-Length: ";
-        let Parsed::Request(request, bytes) = parsed(&format!("{head}12\r\n\r\nbody")) else {
+        let Parsed::Request(with_body, bytes) = parsed(&format!("{head}12\r\n\r\nbody")) else {
             panic!("the head is complete")
         };
-        assert_eq!((request.body_bytes, request.expects_continue), (Some(12), true));
-        assert_eq!((&*request.path, &*request.query, bytes), ("/a", "b=c", head.len() + 6));
-        assert_eq!(request.authority.as_deref(), Some("a:1"));
-        let Parsed::Request(request, _) = parsed(&format!("{head}0\r\n\r\n")) else {
-            panic!("the head is complete")
-        };
-        assert_eq!((request.body_bytes, request.expects_continue), (Some(0), false));
+        assert_eq!((with_body.body_bytes, with_body.expects_continue), (Some(12), true));
+        assert_eq!((&*with_body.path, &*with_body.query, bytes), ("/a", "b=c", head.len() + 6));
+        assert_eq!(with_body.authority.as_deref(), Some("a:1"));
+        let without = request(&format!("{head}0\r\n\r\n"));
+        assert_eq!((without.body_bytes, without.expects_continue), (Some(0), false));
     }
 }

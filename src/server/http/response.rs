@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use serde::Serialize;
-
+use super::object::json;
 use super::request::{Request, Version};
 use crate::server::Rights;
 
@@ -12,7 +11,7 @@ pub(super) const JSON_TYPE: &str = "application/json";
 pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Fields of every response: no other site may read it.
-pub(super) const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
+const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Opener-Policy: same-origin\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\n";
@@ -59,7 +58,7 @@ pub(super) struct ErrorResponse {
     /// What to do.
     pub message: Cow<'static, str>,
     /// The methods that the target has.
-    pub allow: Option<&'static str>,
+    pub allow: Option<String>,
     /// The rights of which the user lacks all, where one is enough.
     pub missing: Rights,
 }
@@ -67,19 +66,12 @@ pub(super) struct ErrorResponse {
 /// The status of a response, and the further fields of its head.
 pub(super) struct Head<'a> {
     pub status: &'a str,
-    pub content_type: &'a str,
+    /// None of a response without a body.
+    pub content_type: Option<&'a str>,
     /// The length of the body. `None` sends it in chunks, or ends it with the connection.
     pub body_bytes: Option<u64>,
     /// More fields, each with its CR LF.
     pub fields: &'a str,
-}
-
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    error: &'a str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    missing_rights: Vec<&'static str>,
 }
 
 impl ErrorKind {
@@ -114,14 +106,19 @@ impl ErrorResponse {
     pub fn parts(&self) -> (&'static str, Vec<u8>) {
         let (status, error) = self.kind.words();
         let missing = Rights::ALL.into_iter().filter(|(right, _)| self.missing.has_any(*right));
-        let missing_rights = missing.map(|(_, word)| word).collect();
-        (status, json(&ErrorBody { error, message: &self.message, missing_rights }))
+        let missing: Vec<&str> = missing.map(|(_, word)| word).collect();
+        let body = json(|object| {
+            object.member("error", error);
+            object.member("message", &self.message);
+            object.if_some("missing_rights", Some(missing).filter(|words| !words.is_empty()));
+        });
+        (status, body)
     }
 
     /// Appends the response.
     pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
         let (status, body) = self.parts();
-        let fields = match (self.kind, self.allow) {
+        let fields = match (self.kind, &self.allow) {
             (ErrorKind::Unauthorized, _) => "WWW-Authenticate: Bearer\r\n".to_owned(),
             (_, Some(methods)) => format!("Allow: {methods}\r\n"),
             _ => String::new(),
@@ -130,25 +127,34 @@ impl ErrorResponse {
     }
 }
 
+/// The answer to a request that is not as it must be.
+pub(super) fn bad(message: impl Into<Cow<'static, str>>) -> ErrorResponse {
+    ErrorResponse::new(ErrorKind::BadRequest, message)
+}
+
 impl Head<'_> {
     /// Appends the head of a response that is data.
     pub fn write(&self, request: &Request, out: &mut Vec<u8>) {
-        self.write_with(&DATA, request, out);
+        self.write_with(&DATA, request.version, request.keeps_alive, out);
     }
 
     /// Appends the head.
-    pub fn write_with(&self, rules: &Rules<'_>, request: &Request, out: &mut Vec<u8>) {
+    pub fn write_with(&self, rules: &Rules<'_>, version: Version, keeps_alive: bool, out: &mut Vec<u8>) {
         let Rules { caching, policy } = rules;
         let Self { status, content_type, body_bytes, fields } = self;
-        let length = match (body_bytes, request.version) {
+        let content_type = match content_type {
+            None => String::new(),
+            Some(content_type) => format!("Content-Type: {content_type}\r\n"),
+        };
+        let length = match (body_bytes, version) {
             (Some(bytes), _) => format!("Content-Length: {bytes}\r\n"),
             (None, Version::Http11) => "Transfer-Encoding: chunked\r\n".to_owned(),
             (None, Version::Http10) => String::new(),
         };
-        let close = if request.keeps_alive { "" } else { "Connection: close\r\n" };
+        let close = if keeps_alive { "" } else { "Connection: close\r\n" };
         write!(
             out,
-            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{length}Cache-Control: {caching}\r\n\
+            "HTTP/1.1 {status}\r\n{content_type}{length}Cache-Control: {caching}\r\n\
              Content-Security-Policy: {policy}\r\n{GUARDS}{fields}{close}\r\n"
         )
         .expect("writing to a Vec cannot fail");
@@ -164,13 +170,9 @@ pub(super) fn write_whole(
     fields: &str,
     body: &[u8],
 ) {
+    let content_type = Some(content_type);
     Head { status, content_type, body_bytes: Some(body.len() as u64), fields }.write(request, out);
     if request.method != "HEAD" {
         out.extend_from_slice(body);
     }
-}
-
-/// Renders plain data as JSON.
-pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("plain data can be rendered")
 }

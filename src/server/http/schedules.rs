@@ -1,15 +1,13 @@
 //! Schedules in the API: the arguments of a put and of a list, and what is shown.
 
-use serde::Serialize;
-
-use super::response::{ErrorKind, ErrorResponse};
+use super::object::Object;
+use super::response::{ErrorResponse, bad};
 use super::selection::LIMIT_MAX;
-use super::target::{LIMIT_DEFAULT, Name, Parameters};
+use super::target::{LIMIT_DEFAULT, Name, Parameters, put_args};
 use crate::protocol::command::{PutArgs, ScheduleArgs};
 use crate::queue::Schedule;
 use crate::server::{Core, User};
-use crate::time::{Seconds, Time, date};
-use crate::values::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
+use crate::time::{Time, date};
 use crate::values::schedules::Missed;
 use crate::values::tube_name::TubeName;
 
@@ -20,9 +18,7 @@ pub(super) struct ScheduleTarget {
     pub tube: Name,
     /// Visible ASCII characters and spaces.
     pub when: Box<str>,
-    priority: u32,
-    delay: u32,
-    ttr: u32,
+    pub args: PutArgs,
     missed: Missed,
     overlaps: bool,
 }
@@ -38,56 +34,8 @@ pub(super) struct SchedulesQuery {
     pub limit: u32,
 }
 
-#[derive(Serialize)]
-pub(super) struct ScheduleJson<'a> {
-    name: &'a str,
-    tube: &'a str,
-    when: &'a str,
-    priority: u32,
-    delay_seconds: Seconds,
-    ttr_seconds: Seconds,
-    body_bytes: usize,
-    missed: Missed,
-    overlap: bool,
-    configured: bool,
-    age_seconds: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_run: Option<RunTimeJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_run: Option<LastRunJson>,
-    runs: u64,
-    skips: u64,
-    refusals: u64,
-    gaps: u64,
-}
-
-/// A run to come.
-#[derive(Serialize)]
-struct RunTimeJson {
-    at: String,
-    left_seconds: u64,
-}
-
-/// The run that was made last.
-#[derive(Serialize)]
-struct LastRunJson {
-    /// When it was due.
-    at: String,
-    age_seconds: u64,
-    late_seconds: Seconds,
-    job: u64,
-}
-
-#[derive(Serialize)]
-pub(super) struct SchedulePageJson<'a> {
-    schedules: Vec<ScheduleJson<'a>>,
-    /// The name to go on after, if there are more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<&'a str>,
-}
-
 impl ScheduleTarget {
-    pub fn read(name: Name, parameters: &mut Parameters) -> Result<Self, ErrorResponse> {
+    pub fn read(name: Name, parameters: &mut Parameters, bytes: u32) -> Result<Self, ErrorResponse> {
         let tube = parameters.take("tube").ok_or_else(|| bad("name the tube of the jobs: tube=NAME"))?;
         let when = parameters.take("when").ok_or_else(|| bad("say when it runs: when=WHEN"))?;
         if !when.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
@@ -108,19 +56,15 @@ impl ScheduleTarget {
             name,
             tube: Name::new(tube.as_bytes())?,
             when: when.trim_matches(' ').into(),
-            priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
-            delay: parameters.number("delay", 0, 0..=u32::MAX)?,
-            ttr: parameters.number("ttr", TTR_SECONDS_DEFAULT, 0..=u32::MAX)?,
+            args: put_args(parameters, bytes)?,
             missed,
             overlaps,
         })
     }
 
-    /// The arguments of `schedule-put` with a body of this many bytes.
-    pub fn args(&self, bytes: u32) -> ScheduleArgs<'_> {
-        let &Self { missed, overlaps, .. } = self;
-        let [delay, ttr] = [self.delay, self.ttr].map(Seconds::whole);
-        let put = PutArgs { pri: self.priority, delay, ttr, bytes };
+    /// The arguments of `schedule-put`.
+    pub fn args(&self) -> ScheduleArgs<'_> {
+        let &Self { args: put, missed, overlaps, .. } = self;
         ScheduleArgs { name: self.name.get(), put, tube: self.tube.get(), when: &self.when, missed, overlaps }
     }
 
@@ -138,57 +82,54 @@ impl SchedulesQuery {
     }
 }
 
-impl<'a> ScheduleJson<'a> {
-    pub fn of(core: &Core, schedule: &'a Schedule, now: Time) -> Self {
-        let system = core.engine.system_time(now);
-        let shown = |span| core.config.shown(span);
-        let date_of = |time: Time| date(time.since(Time::ZERO).as_secs());
-        let (plan, progress) = (&schedule.plan, &schedule.progress);
-        let last_run = (progress.ran > Time::ZERO).then(|| LastRunJson {
-            at: date_of(progress.due),
-            age_seconds: system.since(progress.ran).as_secs(),
-            late_seconds: shown(progress.ran.since(progress.due)),
-            job: progress.job.0,
+pub(super) fn schedule(core: &Core, schedule: &Schedule, now: Time, object: &mut Object<'_>) {
+    let system = core.engine.system_time(now);
+    let shown = |span| core.config.shown(span);
+    let date_of = |time: Time| date(time.since(Time::ZERO).as_secs());
+    let (plan, progress) = (&schedule.plan, &schedule.progress);
+    object.member("name", schedule.name().as_str());
+    object.member("tube", schedule.tube().as_str());
+    object.member("when", plan.when.as_str());
+    object.member("priority", plan.pri);
+    object.member("delay_seconds", shown(plan.delay.span()));
+    object.member("ttr_seconds", shown(plan.ttr.span()));
+    object.member("body_bytes", schedule.body.len() - 2);
+    object.member("missed", plan.missed);
+    object.member("overlap", plan.overlaps);
+    object.member("configured", schedule.is_configured);
+    object.member("age_seconds", system.since(schedule.created).as_secs());
+    if let Some(next) = schedule.next() {
+        object.object("next_run", |object| {
+            object.member("at", date_of(next));
+            object.member("left_seconds", next.since(system).as_secs());
         });
-        Self {
-            name: schedule.name().as_str(),
-            tube: schedule.tube().as_str(),
-            when: plan.when.as_str(),
-            priority: plan.pri,
-            delay_seconds: shown(plan.delay.span()),
-            ttr_seconds: shown(plan.ttr.span()),
-            body_bytes: schedule.body.len() - 2,
-            missed: plan.missed,
-            overlap: plan.overlaps,
-            configured: schedule.is_configured,
-            age_seconds: system.since(schedule.created).as_secs(),
-            next_run: schedule
-                .next()
-                .map(|next| RunTimeJson { at: date_of(next), left_seconds: next.since(system).as_secs() }),
-            last_run,
-            runs: progress.runs,
-            skips: progress.skips,
-            refusals: progress.refusals,
-            gaps: progress.gaps,
-        }
     }
+    if progress.ran > Time::ZERO {
+        object.object("last_run", |object| {
+            // When it was due.
+            object.member("at", date_of(progress.due));
+            object.member("age_seconds", system.since(progress.ran).as_secs());
+            object.member("late_seconds", shown(progress.ran.since(progress.due)));
+            object.member("job", progress.job.0);
+        });
+    }
+    object.member("runs", progress.runs);
+    object.member("skips", progress.skips);
+    object.member("refusals", progress.refusals);
+    object.member("gaps", progress.gaps);
 }
 
-impl<'a> SchedulePageJson<'a> {
-    /// At most `limit` schedules after this name, without those that the user may not see.
-    pub fn of(
-        core: &'a Core,
-        after: Option<TubeName<'_>>,
-        limit: u32,
-        user: Option<&User>,
-        now: Time,
-    ) -> Self {
-        let (schedules, next) = core.schedules_page(after, limit, user);
-        let schedules = schedules.into_iter().map(|one| ScheduleJson::of(core, one, now)).collect();
-        Self { schedules, next: next.map(TubeName::as_str) }
-    }
-}
-
-fn bad(message: &'static str) -> ErrorResponse {
-    ErrorResponse::new(ErrorKind::BadRequest, message)
+/// At most `limit` schedules after this name, without those that the user may not see.
+pub(super) fn schedule_page(
+    core: &Core,
+    after: Option<TubeName<'_>>,
+    limit: u32,
+    user: Option<&User>,
+    now: Time,
+    object: &mut Object<'_>,
+) {
+    let (schedules, next) = core.schedules_page(after, limit, user);
+    object.objects("schedules", schedules, |object, one| schedule(core, one, now, object));
+    // The name to go on after, if there are more.
+    object.if_some("next", next.map(TubeName::as_str));
 }

@@ -5,6 +5,7 @@ use tracing::warn;
 use super::call::action_limit;
 use super::slots::{self, Candidate};
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer, WRONG_TOKEN_INTERVAL};
+use crate::server::connections::Connections;
 use crate::server::ready::Turn;
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
@@ -86,8 +87,7 @@ impl Server {
             Event::InputEnded { .. } => connection.input_ended(),
             Event::Sent { bytes, .. } => {
                 connection.active = now;
-                connection.is_sending = false;
-                connection.sent(bytes);
+                core.take_sent(conn, &mut connection.output, bytes);
             }
             Event::HungUp { .. } => core.close_http(connection, now),
             Event::Closed { .. } => {
@@ -97,7 +97,8 @@ impl Server {
                     "a driver closes a connection only on Effect::Close"
                 );
                 core.memory.forget_http(connection);
-                connections.remove_http(conn);
+                connection.output.clear(core.engine.bodies_mut(), &mut core.buffers);
+                connections.remove(conn);
                 return self.count_tables();
             }
             Event::InputEnding { .. } => {}
@@ -117,48 +118,51 @@ impl Server {
         // Bounded by QUOTA: the answers of one phase.
         while !core.http.quota.is_used_up() {
             let Some(conn) = core.ready.take(Turn::Request) else { break };
-            let Some(connection) = connections.find_http(conn) else { continue };
-            connection.is_queued = false;
-            core.answer_next(connection, now);
-            core.after_http(connection, now);
+            core.with_http(connections, conn, now, |core, connection| {
+                connection.is_queued = false;
+                core.answer_next(connection, now);
+            });
         }
     }
 
     /// Runs the call of a connection from the queue of sessions.
     pub(in crate::server) fn run_http(&mut self, conn: ConnId, now: Time) {
-        let Self { core, connections } = self;
-        let Some(connection) = connections.find_http(conn) else { return };
-        connection.is_queued = false;
-        if connection.state < HttpState::Closed {
+        self.core.with_http(&mut self.connections, conn, now, |core, connection| {
+            connection.is_queued = false;
             core.run_call(connection, now);
-            core.after_http(connection, now);
-        }
+        });
     }
 
     /// Sends the response to a request with a wrong token, if its connection is still open.
     pub(in crate::server) fn end_refused_http(&mut self, conn: ConnId, now: Time) {
-        let Self { core, connections } = self;
-        let Some(connection) = connections.find_http(conn) else { return };
-        if connection.state < HttpState::Closed {
-            connection.end_refusal();
-            core.after_http(connection, now);
-        }
+        self.core.with_http(&mut self.connections, conn, now, |_, connection| connection.end_refusal());
     }
 
     /// Renders a piece of one page, if there is a page to render.
     pub(in crate::server) fn step_http(&mut self, now: Time) {
-        let Self { core, connections } = self;
-        let Some(conn) = core.ready.take(Turn::Page) else { return };
-        let Some(connection) = connections.find_http(conn) else { return };
-        connection.is_queued = false;
-        if connection.state < HttpState::Closed {
+        let Some(conn) = self.core.ready.take(Turn::Page) else { return };
+        self.core.with_http(&mut self.connections, conn, now, |core, connection| {
+            connection.is_queued = false;
             connection.step(core, now);
-            core.after_http(connection, now);
-        }
+        });
     }
 }
 
 impl Core {
+    /// Has something done with a connection, if it is still open, and then what follows from it.
+    pub(in crate::server) fn with_http(
+        &mut self,
+        connections: &mut Connections,
+        conn: ConnId,
+        now: Time,
+        act: impl FnOnce(&mut Self, &mut HttpConnection),
+    ) {
+        if let Some(connection) = connections.find_http(conn) {
+            act(self, connection);
+            self.after_http(connection, now);
+        }
+    }
+
     /// Answers the request that has just come, unless others wait for their turn or the steps of this iteration are used up.
     fn answer_at_once(&mut self, connection: &mut HttpConnection, now: Time) {
         let has_turn = self.ready.next(Turn::Request).is_none() && !connection.is_queued;
@@ -179,7 +183,7 @@ impl Core {
         if connection.take_wrong_token()
             && let Some(left_out) = self.http.wrong_tokens.admit(now)
         {
-            let (conn, peer) = (connection.number, &connection.peer.name);
+            let (conn, peer) = (connection.output.number(), &connection.peer.name);
             warn!(conn, "an HTTP request from {peer} had a wrong token and was refused{left_out}");
         }
     }
@@ -193,7 +197,9 @@ impl Core {
     }
 
     fn continue_http(&mut self, connection: &mut HttpConnection, now: Time) {
-        self.send_response(connection);
+        if !connection.next.is_empty() {
+            self.write_ungated(&mut connection.output, &std::mem::take(&mut connection.next));
+        }
         connection.settle();
         if connection.is_cut_off() {
             return self.close_http(connection, now);
@@ -212,14 +218,9 @@ impl Core {
                 connection.is_queued = false;
             }
         }
-        if connection.unsent_bytes() > 0 && !connection.is_sending {
-            connection.is_sending = true;
-            self.effects.push_back(Effect::Send(conn));
-        }
-        let is_full = connection.has_much_input();
-        if is_full != connection.is_paused && connection.state == HttpState::Open {
-            connection.is_paused = is_full;
-            self.effects.push_back(if is_full { Effect::Pause(conn) } else { Effect::Resume(conn) });
+        self.request_send(conn, &mut connection.output);
+        if connection.state == HttpState::Open {
+            self.set_paused(conn, connection.has_much_input(), &mut connection.is_paused);
         }
         if connection.state == HttpState::Closing && connection.is_idle() {
             self.close_http(connection, now);

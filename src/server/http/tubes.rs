@@ -8,10 +8,11 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 
 use super::OUTPUT_BYTES_PAUSE;
+use super::object::Object;
 use super::page::Piece;
 use super::selection::{KEPT_BYTES, Selection};
 use super::target::Name;
-use super::tube_json::TubeJson;
+use super::tube_json::listed_tube;
 use crate::queue::Tube;
 use crate::server::{Core, Rights, User};
 use crate::time::Time;
@@ -229,8 +230,7 @@ impl TubeList {
             if !std::mem::take(is_first) {
                 piece.out.push(b',');
             }
-            serde_json::to_writer(&mut *piece.out, &TubeJson::of(core, key, now))
-                .expect("plain data can be rendered");
+            Object::append(piece.out, |object| listed_tube(core, key, now, object));
         }
         piece.steps += steps * (STEP_SLOTS / STEP_TUBES);
         let is_done = *at == tubes.len();

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::protocol::framing;
 use crate::queue::TubeList;
 use crate::server::beanstalk::Session;
-use crate::server::http::{HttpConnection, HttpMemory};
+use crate::server::http::{HTTP_KINDS, HttpConnection};
 use crate::server::schedules::PlannedSchedule;
 use crate::values::account::{Account, Held};
 use crate::values::limits::{ALLOCATION_BYTES, LINE_BYTES_LONG_MAX, OUTPUT_BYTES_PAUSE};
@@ -112,19 +112,19 @@ impl MemoryGauge {
     /// Counts the current size of an HTTP connection.
     pub fn count_http(&self, connection: &mut HttpConnection) {
         let memory = connection.memory();
-        let before = std::mem::replace(&mut connection.counted, memory);
-        self.change_http(before, memory);
+        self.change_http(std::mem::replace(&mut connection.counted, memory), memory);
     }
 
     /// Counts that an HTTP connection has gone.
     pub fn forget_http(&self, connection: &HttpConnection) {
-        self.change_http(connection.counted, HttpMemory::default());
+        self.change_http(connection.counted, [0; HTTP_KINDS.len()]);
     }
 
-    fn change_http(&self, before: HttpMemory, after: HttpMemory) {
-        self.account.change(Held::HttpInput, before.input, after.input);
-        self.account.change(Held::HttpOutput, before.output, after.output);
-        self.account.change(Held::HttpWork, before.work, after.work);
+    fn change_http(&self, before: [usize; HTTP_KINDS.len()], after: [usize; HTTP_KINDS.len()]) {
+        // Bounded by HTTP_KINDS: the kinds of memory of one connection.
+        for (at, kind) in HTTP_KINDS.into_iter().enumerate() {
+            self.account.change(kind, before[at], after[at]);
+        }
     }
 
     /// Counts the current size of lines and lists, and of sessions, tables and queues.

@@ -25,20 +25,78 @@ enum Source {
     Rules(fn(&RuleCounts) -> u64),
 }
 
+const fn entry(key: &'static str, metric: Option<Metric<'static>>, source: Source) -> TubeMetric {
+    TubeMetric { entry: Entry { key: Some(key), metric }, source }
+}
+
 const fn both(key: &'static str, metric: Metric<'static>, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
-    TubeMetric { entry: Entry { key: Some(key), metric: Some(metric) }, source: Source::Stats(read) }
+    entry(key, Some(metric), Source::Stats(read))
 }
 
 const fn percentile(key: &'static str, kind: LatencyKind, read: fn(&Percentiles) -> Span) -> TubeMetric {
-    TubeMetric { entry: Entry { key: Some(key), metric: None }, source: Source::Latency(kind, read) }
+    entry(key, None, Source::Latency(kind, read))
 }
 
 const fn metric(metric: Metric<'static>, source: Source) -> TubeMetric {
     TubeMetric { entry: Entry { key: None, metric: Some(metric) }, source }
 }
 
-const fn rule(key: &'static str, metric: Metric<'static>, read: fn(&RuleCounts) -> u64) -> TubeMetric {
-    TubeMetric { entry: Entry { key: Some(key), metric: Some(metric) }, source: Source::Rules(read) }
+/// What rules have done, for all tubes and for one.
+pub(super) struct RuleMetric {
+    pub key: &'static str,
+    pub name: &'static str,
+    pub help: &'static str,
+    tube_name: &'static str,
+    tube_help: &'static str,
+    pub read: fn(&RuleCounts) -> u64,
+}
+
+pub(super) const RULES: [RuleMetric; 5] = [
+    RuleMetric {
+        key: "rule-refusals",
+        name: "rule_refusals_total",
+        help: "Number of commands refused by max-jobs or max-bytes of a tube.",
+        tube_name: "tube_rule_refusals_total",
+        tube_help: "Number of commands refused by max-jobs or max-bytes of a tube.",
+        read: |counts| counts.refusals,
+    },
+    RuleMetric {
+        key: "job-dead-letters",
+        name: "jobs_dead_lettered_total",
+        help: "Number of jobs that have had all attempts: moved to the tube of dead letters, or buried.",
+        tube_name: "tube_jobs_dead_lettered_total",
+        tube_help: "Number of jobs of a tube that have had all attempts: moved to the tube of dead letters, or buried.",
+        read: |counts| counts.dead_letters,
+    },
+    RuleMetric {
+        key: "job-retries",
+        name: "jobs_retried_total",
+        help: "Number of jobs that failed and that a rule has delayed.",
+        tube_name: "tube_jobs_retried_total",
+        tube_help: "Number of jobs of a tube that failed and that a rule has delayed.",
+        read: |counts| counts.retries,
+    },
+    RuleMetric {
+        key: "job-expiries",
+        name: "jobs_expired_total",
+        help: "Number of buried jobs that the retention of a tube has deleted.",
+        tube_name: "tube_jobs_expired_total",
+        tube_help: "Number of buried jobs that the retention of a tube has deleted.",
+        read: |counts| counts.expiries,
+    },
+    RuleMetric {
+        key: "rate-waits",
+        name: "rate_waits_total",
+        help: "Number of times that the rate of a tube permitted no further job for a while.",
+        tube_name: "tube_rate_waits_total",
+        tube_help: "Number of times that the rate of a tube permitted no further job for a while.",
+        read: |counts| counts.rate_waits,
+    },
+];
+
+const fn rule(at: usize) -> TubeMetric {
+    let RuleMetric { key, tube_name, tube_help, read, .. } = RULES[at];
+    entry(key, Some(counter(tube_name, tube_help)), Source::Rules(read))
 }
 
 const TUBE_JOBS: Metric<'static> = gauge("tube_jobs", "Number of jobs of a tube, by state.");
@@ -80,16 +138,14 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
         gauge("tube_watching_connections", "Number of client connections that watch a tube."),
         |tube| tube.watching.into(),
     ),
-    TubeMetric {
-        entry: Entry {
-            key: Some("current-waiting"),
-            metric: Some(gauge(
-                "tube_waiting_connections",
-                "Number of client connections that wait for a job of a tube.",
-            )),
-        },
-        source: Source::Waiting,
-    },
+    entry(
+        "current-waiting",
+        Some(gauge(
+            "tube_waiting_connections",
+            "Number of client connections that wait for a job of a tube.",
+        )),
+        Source::Waiting,
+    ),
     both("cmd-delete", counter("tube_jobs_deleted_total", "Number of jobs of a tube deleted."), |tube| {
         tube.deletes
     }),
@@ -98,17 +154,15 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
         counter("tube_pauses_total", "Number of pause-tube commands for a tube."),
         |tube| tube.pauses,
     ),
-    TubeMetric { entry: Entry { key: Some("pause"), metric: None }, source: Source::Span(|tube| tube.pause) },
-    TubeMetric {
-        entry: Entry {
-            key: Some("pause-time-left"),
-            metric: Some(gauge(
-                "tube_pause_remaining_seconds",
-                "Seconds until the pause of a tube ends, rounded down; 0 without one.",
-            )),
-        },
-        source: Source::Span(|tube| tube.pause_left),
-    },
+    entry("pause", None, Source::Span(|tube| tube.pause)),
+    entry(
+        "pause-time-left",
+        Some(gauge(
+            "tube_pause_remaining_seconds",
+            "Seconds until the pause of a tube ends, rounded down; 0 without one.",
+        )),
+        Source::Span(|tube| tube.pause_left),
+    ),
     both(
         "oldest-ready-age",
         gauge("tube_oldest_ready_age_seconds", "Whole seconds since the oldest ready job became ready."),
@@ -131,10 +185,7 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
     both("job-buries", counter("tube_jobs_buried_total", "Number of jobs of a tube buried."), |tube| {
         tube.buries
     }),
-    TubeMetric {
-        entry: Entry { key: Some("current-jobs-held"), metric: None },
-        source: Source::Stats(|tube| tube.held as u64),
-    },
+    entry("current-jobs-held", None, Source::Stats(|tube| tube.held as u64)),
     metric(TUBE_QUEUE_TIME.part("_sum"), Source::TimeSum(LatencyKind::Queue)),
     metric(TUBE_QUEUE_TIME.part("_count"), Source::TimeCount(LatencyKind::Queue)),
     metric(TUBE_RESERVED_TIME.part("_sum"), Source::TimeSum(LatencyKind::Reserved)),
@@ -142,42 +193,7 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
 ];
 
 /// The values of a tube with rules, which follow those rules in `stats-tube`.
-pub(in crate::server) const TUBE_RULES: &[TubeMetric] = &[
-    rule(
-        "rule-refusals",
-        counter("tube_rule_refusals_total", "Number of commands refused by max-jobs or max-bytes of a tube."),
-        |counts| counts.refusals,
-    ),
-    rule(
-        "job-dead-letters",
-        counter(
-            "tube_jobs_dead_lettered_total",
-            "Number of jobs of a tube that have had all attempts: moved to the tube of dead letters, or buried.",
-        ),
-        |counts| counts.dead_letters,
-    ),
-    rule(
-        "job-retries",
-        counter(
-            "tube_jobs_retried_total",
-            "Number of jobs of a tube that failed and that a rule has delayed.",
-        ),
-        |counts| counts.retries,
-    ),
-    rule(
-        "job-expiries",
-        counter("tube_jobs_expired_total", "Number of buried jobs that the retention of a tube has deleted."),
-        |counts| counts.expiries,
-    ),
-    rule(
-        "rate-waits",
-        counter(
-            "tube_rate_waits_total",
-            "Number of times that the rate of a tube permitted no further job for a while.",
-        ),
-        |counts| counts.rate_waits,
-    ),
-];
+pub(in crate::server) const TUBE_RULES: &[TubeMetric] = &[rule(0), rule(1), rule(2), rule(3), rule(4)];
 
 /// The metrics of tubes in the order of the page. Those of rules are left out while no tube has any.
 pub(in crate::server) fn tube_metric(core: &Core, at: usize) -> Option<&'static TubeMetric> {

@@ -297,7 +297,7 @@ impl Watched {
         self.settle();
         assert!(self.monitors.iter().all(Monitor::is_closed), "a connection without input ends");
         let account = self.server.account();
-        for kind in [Held::HttpInput, Held::HttpOutput, Held::HttpWork] {
+        for kind in [Held::HttpInput, Held::HttpWork] {
             assert_eq!(account.of(kind), 0, "something is left of {kind:?}");
         }
     }
