@@ -16,7 +16,7 @@ use super::bell::Bell;
 use super::certificate::{CertificateFiles, CertificateNames};
 use super::socket::text_of;
 use super::users_file::{UsersError, UsersFile};
-use crate::server::{Certificate, Change, Service, Users};
+use crate::server::{Certificate, Service, Update, Users};
 use crate::time::Time;
 
 /// How often the files are looked at: one stat(2) for each.
@@ -209,7 +209,7 @@ impl<I: Certificate> FileWatch<I> {
             match change {
                 FileChange::Users(path, Ok(users)) => {
                     info!("{}: the users have changed", path.display());
-                    if let Some(earlier) = service.change(now, Change::Users(Some(users))) {
+                    if let Some(earlier) = service.update(now, Update::Users(Some(users))) {
                         let _ = self.requests.try_send(Request::Free(earlier));
                     }
                 }
@@ -218,10 +218,10 @@ impl<I: Certificate> FileWatch<I> {
                         "the users stay as they were: {}: {error}. The file is read again when it changes",
                         path.display()
                     );
-                    service.change(now, Change::Users(None));
+                    service.update(now, Update::Users(None));
                 }
                 FileChange::Certificate(identity) => {
-                    service.change(now, Change::Certificate(identity));
+                    service.update(now, Update::Certificate(identity));
                 }
             }
         }

@@ -46,8 +46,8 @@ pub use forward_counts::ForwardCounts;
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use replica::ServerRole;
 pub use service::{
-    Certificate, CertificatePart, CertificatePem, Change, ConnNames, Entry, IoVecs, Priced, Protocol,
-    Service, Status, handle,
+    Certificate, CertificatePart, CertificatePem, ConnNames, Entry, IoVecs, Priced, Protocol, Service,
+    Status, Update, handle,
 };
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
@@ -211,12 +211,12 @@ impl Service for Server {
         self.deliver_notices(now);
     }
 
-    fn change(&mut self, _: Time, change: Change<Infallible>) -> Option<Users> {
-        match change {
-            Change::Counts(counts) => self.core.outer_counts.show_driver(counts),
-            Change::Users(Some(users)) => return self.take_users(users),
-            Change::Users(None) => self.core.access.reload_failures += 1,
-            Change::Certificate(_) | Change::LinkSecret(_) => {}
+    fn update(&mut self, _: Time, update: Update<Infallible>) -> Option<Users> {
+        match update {
+            Update::Counts(counts) => self.core.outer_counts.show_driver(counts),
+            Update::Users(Some(users)) => return self.take_users(users),
+            Update::Users(None) => self.core.access.reload_failures += 1,
+            Update::Certificate(_) | Update::LinkSecret(_) => {}
         }
         None
     }

@@ -101,13 +101,13 @@ pub enum Entry {
         /// The load balancer.
         balancer: Peer,
     },
-    /// TLS with the key of the link, and in it a header of the PROXY protocol that shows the [secret](Change::LinkSecret): this standby
+    /// TLS with the key of the link, and in it a header of the PROXY protocol that shows the [secret](Update::LinkSecret): this standby
     /// forwards a client.
     Forwarded(Origin),
 }
 
 /// What a service learns that is neither about a connection nor about the job log. `I` is its [`Service::Identity`].
-pub enum Change<I> {
+pub enum Update<I> {
     /// The driver begins, and counts here.
     Counts(Rc<dyn DriverCounts>),
     /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn. None: it was
@@ -160,7 +160,7 @@ impl Default for Status {
 
 /// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
 ///
-/// Inputs: [`accept`](Self::accept), [`handle`], [`change`](Self::change) and [`turn`](Self::turn). After each of
+/// Inputs: [`accept`](Self::accept), [`handle`], [`update`](Self::update) and [`turn`](Self::turn). After each of
 /// them the driver carries out [`poll_effect`](Self::poll_effect) until there is none.
 ///
 /// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
@@ -169,7 +169,7 @@ impl Default for Status {
 ///
 /// Getters: [`names`](Self::names) for log lines, and [`status`](Self::status).
 pub trait Service {
-    /// A certificate that [`change`](Self::change) takes.
+    /// A certificate that [`update`](Self::update) takes.
     type Identity: Certificate
     where
         Self: Sized;
@@ -181,8 +181,8 @@ pub trait Service {
     /// Does what an event leads to. Drivers call [`handle`].
     fn handle_event(&mut self, now: Time, event: Priced<'_>);
 
-    /// Takes a change. Returns the users of before if there are others now: they take long to free.
-    fn change(&mut self, _now: Time, _change: Change<Self::Identity>) -> Option<Users>
+    /// Takes an update. Returns the users of before if there are others now: they take long to free.
+    fn update(&mut self, _now: Time, _update: Update<Self::Identity>) -> Option<Users>
     where
         Self: Sized,
     {

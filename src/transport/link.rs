@@ -21,7 +21,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use super::{Identity, Transport};
 use crate::bodies::Bodies;
 use crate::server::{
-    Change, ConnNames, Effect, Entry, Event, Priced, Protocol, Service, Status, TlsCounts, Users, handle,
+    ConnNames, Effect, Entry, Event, Priced, Protocol, Service, Status, TlsCounts, Update, Users, handle,
 };
 use crate::time::Time;
 use crate::values::account::Account;
@@ -80,11 +80,11 @@ impl<S: Service> Service for Link<S> {
         }
     }
 
-    fn change(&mut self, now: Time, change: Change<Identity>) -> Option<Users> {
-        if let Change::LinkSecret(secret) = &change {
+    fn update(&mut self, now: Time, update: Update<Identity>) -> Option<Users> {
+        if let Update::LinkSecret(secret) = &update {
             self.0.identity = secret.map(|secret| Identity::of_key(leader_config(secret)));
         }
-        self.inner().change(now, change)
+        self.inner().update(now, update)
     }
 
     fn turn(&mut self, now: Time) {

@@ -31,8 +31,8 @@ use self::session::{Phase, Session};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    Change, ClosingWatch, ConnNames, Effect, Entry, Event, HandshakeFailure, IoVecs, Origin, Peer, Priced,
-    Protocol, Service, Status, TlsCounts, Users, handle,
+    ClosingWatch, ConnNames, Effect, Entry, Event, HandshakeFailure, IoVecs, Origin, Peer, Priced, Protocol,
+    Service, Status, TlsCounts, Update, Users, handle,
 };
 use crate::time::{Span, Time};
 use crate::values::account::{Account, Held};
@@ -333,15 +333,15 @@ impl<S: Service> Service for Transport<S> {
         }
     }
 
-    fn change(&mut self, now: Time, change: Change<Identity>) -> Option<Users> {
-        match change {
-            Change::Counts(counts) => self.server.change(now, Change::Counts(counts)),
-            Change::Users(users) => self.server.change(now, Change::Users(users)),
-            Change::Certificate(identity) => {
+    fn update(&mut self, now: Time, update: Update<Identity>) -> Option<Users> {
+        match update {
+            Update::Counts(counts) => self.server.update(now, Update::Counts(counts)),
+            Update::Users(users) => self.server.update(now, Update::Users(users)),
+            Update::Certificate(identity) => {
                 self.renew_identity(now, identity);
                 None
             }
-            Change::LinkSecret(secret) => {
+            Update::LinkSecret(secret) => {
                 self.link_secret = secret;
                 None
             }

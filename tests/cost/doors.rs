@@ -108,7 +108,7 @@ impl Door {
             server.show_tls(counts.clone());
             let certificate = certificate.unwrap_or_else(|| identity().0);
             let mut link = Link::new(Transport::new(server, Some(certificate), counts));
-            link.change(Time::ZERO, Change::LinkSecret(Some(SECRET)));
+            link.update(Time::ZERO, Update::LinkSecret(Some(SECRET)));
             link
         })
     }

@@ -109,7 +109,7 @@ fn a_client_that_does_not_read_is_closed() {
         ask_for_much(&mut place, times);
         if is_user_gone {
             let nobody = users_file::parse("").expect("nobody is valid");
-            place.transport.change(place.now, Change::Users(Some(nobody)));
+            place.transport.change(place.now, Update::Users(Some(nobody)));
             place.pass(Span::ZERO);
         } else {
             place.say(b"quit\r\n");

@@ -30,7 +30,7 @@ use super::wal_files::Disk;
 use super::watched_files::{self, FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
 use crate::server::{
-    Change, ClientAct, Effect, Entry, Event, IoVecs, Protocol, ServerRole, Service, Status, handle,
+    ClientAct, Effect, Entry, Event, IoVecs, Protocol, ServerRole, Service, Status, Update, handle,
 };
 use crate::time::{Span, Time};
 #[cfg(any(feature = "replicate", feature = "uring"))]
@@ -124,7 +124,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let counts = Rc::new(Counts::new(process));
         #[cfg(any(feature = "replicate", feature = "uring"))]
         let account = server.account();
-        server.change(Time::ZERO, Change::Counts(counts.clone()));
+        server.update(Time::ZERO, Update::Counts(counts.clone()));
         let spares = disk.as_ref().map(Disk::reserve);
         let mut shell = Self {
             server,

@@ -9,7 +9,7 @@ use crate::io::socket::ListenerKind;
 #[cfg(feature = "replicate")]
 use crate::io::{Forwarding, forward::Target};
 #[cfg(feature = "replicate")]
-use crate::server::{Change, Protocol};
+use crate::server::{Protocol, Update};
 use crate::server::{ServerRole, Service};
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
@@ -81,7 +81,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
         let token = self.server.status().leader_token;
         let own = token.map(|token| LinkSecret { token, shown: *own_secret });
-        self.server.change(self.now, Change::LinkSecret(own));
+        self.server.update(self.now, Update::LinkSecret(own));
         forwarder.lead_to(target(&self.role, own, own_address));
     }
 }

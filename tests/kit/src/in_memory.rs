@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use beanring::server::{
-    Change, Config, Effect, Entry, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Users, handle,
+    Config, Effect, Entry, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Update, Users, handle,
 };
 use beanring::time::{Span, Time};
 
@@ -206,7 +206,7 @@ impl<S: UnderTest> InMemoryServer<S> {
 
     /// Gives the server other users. Their connections have not followed yet.
     pub fn replace_users_at_once(&mut self, users: Users) {
-        self.server.change(self.now, Change::Users(Some(users)));
+        self.server.update(self.now, Update::Users(Some(users)));
     }
 
     /// Gives the server other users, and lets it work until their connections have followed.

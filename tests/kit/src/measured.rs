@@ -23,7 +23,7 @@ use beanring::io::signal::Signals;
 use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::server::{
-    Change, Config, ConnNames, Effect, Entry, Event, Priced, Protocol, Server, Service, Status, Users,
+    Config, ConnNames, Effect, Entry, Event, Priced, Protocol, Server, Service, Status, Update, Users,
 };
 use beanring::time::Time;
 use beanring::values::account::Account;
@@ -349,8 +349,8 @@ impl<S: Service> Service for Measured<S> {
         }
     }
 
-    fn change(&mut self, now: Time, change: Change<S::Identity>) -> Option<Users> {
-        self.server().change(now, change)
+    fn update(&mut self, now: Time, update: Update<S::Identity>) -> Option<Users> {
+        self.server().update(now, update)
     }
 
     fn turn(&mut self, now: Time) {

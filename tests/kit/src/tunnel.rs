@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use beanring::bodies::Bodies;
 use beanring::server::{
-    CertificatePem, Change, ClientAct, ConnNames, Effect, Entry, Event, Peer, Priced, Protocol, Server,
-    Service, Status, TlsCounts, Users,
+    CertificatePem, ClientAct, ConnNames, Effect, Entry, Event, Peer, Priced, Protocol, Server, Service,
+    Status, TlsCounts, Update, Users,
 };
 use beanring::time::Time;
 use beanring::transport::{Identity, Transport};
@@ -375,8 +375,8 @@ impl Service for Tunnel {
         self.exchange();
     }
 
-    fn change(&mut self, now: Time, change: Change<Identity>) -> Option<Users> {
-        self.transport.change(now, change)
+    fn update(&mut self, now: Time, update: Update<Identity>) -> Option<Users> {
+        self.transport.update(now, update)
     }
 
     fn turn(&mut self, now: Time) {

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use beanring::bodies::Bodies;
-use beanring::server::{Change, ConnNames, Effect, Entry, Priced, Protocol, Server, Service, Status, Users};
+use beanring::server::{ConnNames, Effect, Entry, Priced, Protocol, Server, Service, Status, Update, Users};
 use beanring::time::Time;
 use beanring::values::account::Account;
 use beanring::values::budget::Budget;
@@ -30,8 +30,8 @@ impl Service for Unmetered {
         self.server.handle_event(now, event);
     }
 
-    fn change(&mut self, now: Time, change: Change<Infallible>) -> Option<Users> {
-        self.server.change(now, change)
+    fn update(&mut self, now: Time, update: Update<Infallible>) -> Option<Users> {
+        self.server.update(now, update)
     }
 
     fn turn(&mut self, now: Time) {

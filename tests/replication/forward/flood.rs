@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanring::server::{Change, Entry, Event, Peer, Protocol, Server, Service, handle};
+use beanring::server::{Entry, Event, Peer, Protocol, Server, Service, Update, handle};
 use beanring::time::Time;
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
@@ -32,7 +32,7 @@ struct Leader(Link<Server>);
 impl Leader {
     fn new() -> Self {
         let mut link = Link::new(Transport::new(Server::new(config(65_535)), None, Rc::default()));
-        link.change(NOW, Change::LinkSecret(Some(SECRET)));
+        link.update(NOW, Update::LinkSecret(Some(SECRET)));
         Self(link)
     }
 

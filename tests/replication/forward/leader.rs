@@ -10,7 +10,7 @@ use beanring::io::driver::Driver;
 use beanring::io::forward::{Settings, Target};
 use beanring::io::socket::{Address, Listener, ListenerKind};
 use beanring::server::{
-    Change, ClientAct, Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts,
+    ClientAct, Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts, Update,
 };
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
@@ -59,7 +59,7 @@ impl Leader {
                 transport.refuse_clear_clients();
             }
             let mut link = Link::new(transport);
-            link.change(Time::ZERO, Change::LinkSecret(secret));
+            link.update(Time::ZERO, Update::LinkSecret(secret));
             run(io, vec![clients, standbys], link);
         });
         Self { clients: clients_at, standbys: standbys_at, trusting }
@@ -253,7 +253,7 @@ fn a_client_of_the_wrong_kind_is_told_from_a_wrong_secret() {
         if !takes_clear {
             transport.refuse_clear_clients();
         }
-        transport.change(Time::ZERO, Change::LinkSecret(Some(SECRET)));
+        transport.update(Time::ZERO, Update::LinkSecret(Some(SECRET)));
         let entry = Entry::Forwarded(Origin { network: 0, is_local: false });
         let conn = transport.accept(Time::ZERO, Protocol::Beanstalk, entry);
         let inbound = Inbound { has_tls, ..Inbound::default() };

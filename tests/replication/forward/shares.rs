@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::rc::Rc;
 
-use beanring::server::{Change, Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts, handle};
+use beanring::server::{Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts, Update, handle};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
@@ -32,7 +32,7 @@ struct Leader<S> {
 impl<S: Service> Leader<S> {
     fn new(mut service: S) -> Self {
         let now = Time::from_nanos(1_000_000_000);
-        service.change(now, Change::LinkSecret(Some(SECRET)));
+        service.update(now, Update::LinkSecret(Some(SECRET)));
         Self { service, now, closed: HashSet::new() }
     }
 

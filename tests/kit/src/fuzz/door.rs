@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use beanring::server::{
-    Change, ClientAct, Config, Effect, Entry, Event, Peer, PeerKind, Protocol, Server, Service, TlsCounts,
+    ClientAct, Config, Effect, Entry, Event, Peer, PeerKind, Protocol, Server, Service, TlsCounts, Update,
     handle,
 };
 use beanring::time::{Span, Time};
@@ -71,7 +71,7 @@ impl Door {
         server.show_tls(counts.clone());
         let mut transport = Transport::new(server, Some(identity), counts.clone());
         let now = Time::from_nanos(1_000_000_000);
-        transport.change(now, Change::LinkSecret(Some(SECRET)));
+        transport.update(now, Update::LinkSecret(Some(SECRET)));
         Self { transport, counts, now, gates: Vec::new(), iteration: 0 }
     }
 
