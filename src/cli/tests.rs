@@ -15,6 +15,10 @@ fn parse_line(line: &str) -> CommandLine {
     }
 }
 
+fn error_of(line: &str) -> String {
+    parse(words(line)).map(|_| ()).unwrap_err().to_string()
+}
+
 fn value(line: &str, name: &str) -> Option<String> {
     parse_line(line).settings.take(name).map(|setting| setting.value.into_string().expect("UTF-8"))
 }
@@ -170,8 +174,7 @@ fn verbs_name_their_own_flags() {
         ("putt", "putt: no such command; did you mean put?"),
         ("tube-confg", "tube-confg: no such command; did you mean tube-config?"),
     ] {
-        let result = parse(words(line)).map(|_| ());
-        assert_eq!(result.unwrap_err().to_string(), error, "{line}");
+        assert_eq!(error_of(line), error, "{line}");
     }
 }
 
@@ -179,7 +182,7 @@ fn verbs_name_their_own_flags() {
 #[test]
 fn the_address_may_stand_before_the_verb() {
     let address = |line| match parse_line(line).tool {
-        Some(Tool::Client(Verb::Stats(verb))) => verb.common.server.addr.map(|address| address.to_string()),
+        Some(Tool::Client(Verb::Stats(common))) => common.server.addr.map(|address| address.to_string()),
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(address("stats"), None);
@@ -187,7 +190,7 @@ fn the_address_may_stand_before_the_verb() {
         assert_eq!(address(line).as_deref(), Some("127.0.0.1:7"), "{line}");
     }
     for line in ["-a 7", "-a 7 serve", "serve -a 7", "-a 7 healthcheck", "wal check a -a 7"] {
-        let error = parse(words(line)).map(|_| ()).unwrap_err().to_string();
+        let error = error_of(line);
         assert!(error.starts_with("-a/--addr: this is a flag of the client; name a verb"), "{line}: {error}");
     }
 }
@@ -218,7 +221,6 @@ fn a_wrong_command_line_is_an_error_of_one_line() {
         ("serve -p", "-p/--port: the value is missing"),
         ("help nosuch", "nosuch: no such command; see beanring --help"),
     ] {
-        let result = parse(words(line)).map(|_| ());
-        assert_eq!(result.unwrap_err().to_string(), error, "{line}");
+        assert_eq!(error_of(line), error, "{line}");
     }
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 
+use clap::Subcommand;
 use serde::Serialize;
 
 use super::error::{ClientError, Refusal, UNAUTHORIZED};
@@ -72,7 +73,7 @@ fn verb_with_json(arguments: impl Iterator<Item = OsString>) -> Option<String> {
     own.into_iter()
         .filter(|_| asks)
         .filter_map(|word| word.into_string().ok())
-        .find(|word| Verb::is(word) || word == CONFIG)
+        .find(|word| Verb::has_subcommand(word) || word == CONFIG)
 }
 
 fn word(error: &ClientError) -> &'static str {

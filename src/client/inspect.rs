@@ -11,9 +11,9 @@ use super::untrusted::Untrusted;
 use crate::cli::verbs::{self, Common};
 use crate::values::ids::JobId;
 
-pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
-    let stats = of_server(&mut super::connect(&verb.common)?)?;
-    print(&verb.common, Kind::Server, &stats, true)
+pub(super) fn stats(common: &Common) -> Result<(), ClientError> {
+    let stats = of_server(&mut super::connect(common)?)?;
+    print(common, Kind::Server, &stats, true)
 }
 
 pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {

@@ -54,7 +54,7 @@ use crate::cli::verbs::{Common, Verb};
 /// If the server cannot be reached or refuses.
 pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
     let done = match verb {
-        Verb::Stats(verb) => inspect::stats(&verb),
+        Verb::Stats(common) => inspect::stats(&common),
         Verb::Tubes(verb) => tubes::run(&verb),
         Verb::Tube(verb) => inspect::tube(&verb),
         Verb::Group(verb) => inspect::group(&verb),
@@ -73,8 +73,8 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::TubeConfig(verb) => tube_config::run(&verb),
         Verb::Flush(verb) => return flush::run(&verb),
         Verb::Schedule(verb) => schedules::run(&verb),
-        Verb::Drain(verb) => server_state::drain(&verb.common),
-        Verb::Undrain(verb) => server_state::undrain(&verb.common),
+        Verb::Drain(common) => server_state::drain(&common),
+        Verb::Undrain(common) => server_state::undrain(&common),
         Verb::Watch(verb) => watch::run(&verb),
         Verb::Work(verb) => return work::run(&verb),
         Verb::Move(verb) => return relocate::run(&verb),

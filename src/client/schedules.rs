@@ -14,7 +14,7 @@ use super::reply::Follows;
 use super::stats::{Kind, Stats, Value};
 use super::units::Seconds;
 use super::untrusted::Untrusted;
-use crate::cli::verbs::{OneSchedule, Schedule, ScheduleAdd, ScheduleList};
+use crate::cli::verbs::{Common, OneSchedule, Schedule, ScheduleAdd};
 use crate::values::limits::{PAGE_SCHEDULES_MAX, SCHEDULE_BYTES_MAX};
 
 /// Pages that are read at most: a server has up to 20,000 schedules, and shows as few as 15 at a time while its memory is full.
@@ -40,7 +40,7 @@ struct Run<'a> {
 pub(super) fn run(verb: &Schedule) -> Result<(), ClientError> {
     match verb {
         Schedule::Add(verb) => add(verb),
-        Schedule::List(verb) => list(verb),
+        Schedule::List(common) => list(common),
         Schedule::Show(verb) => show(verb),
         Schedule::Rm(verb) => remove(verb),
         Schedule::Run(verb) => run_now(verb),
@@ -99,11 +99,11 @@ fn warn_of_file(name: &str, stats: Option<&Stats>) {
     }
 }
 
-fn list(verb: &ScheduleList) -> Result<(), ClientError> {
-    let mut connection = super::connect(&verb.common)?;
+fn list(common: &Common) -> Result<(), ClientError> {
+    let mut connection = super::connect(common)?;
     let schedules = all(&mut connection)?;
     let objects = schedules.iter().map(|schedule| Object::of(Kind::Schedule, schedule));
-    Output::list(&verb.common, objects, || table(&schedules))
+    Output::list(common, objects, || table(&schedules))
 }
 
 /// Returns the statistics of all schedules, page by page. A schedule that has disappeared is left out.

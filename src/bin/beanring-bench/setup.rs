@@ -130,7 +130,16 @@ impl Setup<'_> {
         watch(talk, tubes).await?;
         let mut deleted = 0;
         loop {
-            let ids = reserve(talk).await?;
+            let mut ids = Vec::with_capacity(CLEANUP_BATCH);
+            let lines = (0..CLEANUP_BATCH).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
+            talk.ask_all(Command::ReserveWithTimeout, lines, |reply| match reply {
+                Reply::Reserved { id, .. } => {
+                    ids.push(id);
+                    true
+                }
+                other => other == Reply::Word("TIMED_OUT"),
+            })
+            .await?;
             let deletes = ids.iter().map(|id| format!("delete {id}\r\n").into_bytes());
             talk.ask_all(Command::Delete, deletes, |reply| reply == Reply::Word("DELETED")).await?;
             deleted += ids.len();
@@ -162,21 +171,6 @@ async fn watch<S: Stream>(talk: &mut ProtocolState<S>, tubes: &[String]) -> Resu
     let lines = tubes.iter().map(|name| format!("watch {name}\r\n").into_bytes());
     talk.ask_all(Command::Watch, lines, |reply| reply == Reply::Watching).await?;
     talk.ask(Command::Ignore, "ignore default\r\n", |reply| reply == Reply::Watching).await
-}
-
-/// Reserves some of the jobs that are ready.
-async fn reserve<S: Stream>(talk: &mut ProtocolState<S>) -> Result<Vec<u64>, Failure> {
-    let mut ids = Vec::with_capacity(CLEANUP_BATCH);
-    let lines = (0..CLEANUP_BATCH).map(|_| b"reserve-with-timeout 0\r\n".to_vec());
-    talk.ask_all(Command::ReserveWithTimeout, lines, |reply| match reply {
-        Reply::Reserved { id, .. } => {
-            ids.push(id);
-            true
-        }
-        other => other == Reply::Word("TIMED_OUT"),
-    })
-    .await?;
-    Ok(ids)
 }
 
 #[cfg(test)]

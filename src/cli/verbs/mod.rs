@@ -10,10 +10,10 @@ mod values;
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
-pub use self::schedules::{OneSchedule, Schedule, ScheduleAdd, ScheduleList};
+pub use self::schedules::{OneSchedule, Schedule, ScheduleAdd};
 pub use self::server::ServerFlags;
-pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Watch};
-pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
+pub use self::show::{Column, Group, Job, Jobs, Peek, Top, Tube, Tubes, Watch};
+pub use self::tubes::{Flush, Move, Pause, TubeConfig};
 use self::values::parse_address;
 pub use self::values::time;
 
@@ -137,7 +137,7 @@ This verb needs a beanring server; beanstalkd lacks the command.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Verb {
     /// Show the statistics of the server
-    Stats(Stats),
+    Stats(Common),
     /// List the tubes and how many jobs they have
     Tubes(Tubes),
     /// Show the statistics of a tube
@@ -176,9 +176,9 @@ pub enum Verb {
     #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
     Schedule(Schedule),
     /// Begin drain mode: the server refuses new jobs
-    Drain(ServerVerb),
+    Drain(Common),
     /// End drain mode: the server accepts new jobs again
-    Undrain(ServerVerb),
+    Undrain(Common),
     /// Print numbers of jobs and rates at every interval
     Watch(Watch),
     /// Move jobs to another tube
@@ -190,11 +190,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether this is the name of a verb.
-    pub fn is(name: &str) -> bool {
-        Self::has_subcommand(name)
-    }
-
     /// Whether the verb with this name acts on the tube of its `--tube`, and not on several.
     pub fn has_one_tube(name: &str) -> bool {
         matches!(name, "put" | "peek" | "kick" | "schedule add")

@@ -18,7 +18,7 @@ pub enum Schedule {
     /// Add a schedule, or replace the one with its name
     Add(Box<ScheduleAdd>),
     /// List the schedules
-    List(ScheduleList),
+    List(Common),
     /// Show when a schedule runs, and what its runs have done
     Show(OneSchedule),
     /// Delete a schedule; the jobs that it has put stay
@@ -68,13 +68,6 @@ pub struct ScheduleAdd {
     /// Leave out a run while the job of the last run exists
     #[arg(long)]
     pub no_overlap: bool,
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// `beanring schedule list`
-#[derive(Args, Clone, Debug)]
-pub struct ScheduleList {
     #[command(flatten)]
     pub common: Common,
 }

@@ -58,16 +58,11 @@ impl ServerFlags {
         if let Some(remote) = &self.addr {
             return Ok(remote.clone());
         }
-        match variable(ADDRESS_VARIABLE) {
-            Some(value) => {
-                let origin = Origin::Variable(ADDRESS_VARIABLE.to_owned());
-                address::remote(&Setting { origin, value })
-            }
-            None => {
-                let address = Address::Tcp { host: HOST_DEFAULT.to_owned(), port: PORT_DEFAULT };
-                Ok(Remote { address, is_tls: false })
-            }
-        }
+        let Some(value) = variable(ADDRESS_VARIABLE) else {
+            let address = Address::Tcp { host: HOST_DEFAULT.to_owned(), port: PORT_DEFAULT };
+            return Ok(Remote { address, is_tls: false });
+        };
+        address::remote(&Setting { origin: Origin::Variable(ADDRESS_VARIABLE.to_owned()), value })
     }
 
     /// The first given flag that has a meaning only with TLS.

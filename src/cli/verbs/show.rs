@@ -8,13 +8,6 @@ use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 use crate::values::limits::PAGE_JOBS_DEFAULT;
 
-/// `beanring stats`
-#[derive(Args, Clone, Debug)]
-pub struct Stats {
-    #[command(flatten)]
-    pub common: Common,
-}
-
 /// `beanring tubes`
 #[derive(Args, Clone, Debug)]
 pub struct Tubes {

@@ -73,10 +73,3 @@ pub struct Move {
     #[command(flatten)]
     pub common: Common,
 }
-
-/// `beanring drain` and `beanring undrain`
-#[derive(Args, Clone, Debug)]
-pub struct ServerVerb {
-    #[command(flatten)]
-    pub common: Common,
-}
