@@ -182,15 +182,14 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 (None, Some(log_id)) => self.headless(number, log_id)?,
                 _ => None,
             };
-            let Some(own) = header.filter(|header| header.number == number).or(headless) else {
+            let Some(header) = header.filter(|header| header.number == number).or(headless) else {
                 // With a header it was recycled: renamed after its old segment was retired, and not written to since.
                 let was = header.map(|header| header.number).filter(|was| !headers.contains_key(was));
                 self.findings.unused.push(number);
                 renamed.extend(was.map(|was| (number, was)));
                 continue;
             };
-            let (file, header) = (self.open(number)?, own);
-            let scanner = Scanner::new(file, bytes, header, window);
+            let scanner = Scanner::new(self.open(number)?, bytes, header, window);
             self.oldest = self.oldest.max(header.oldest);
             window = if headless.is_some() || self.is_lost(&header) {
                 if self.findings.lost.is_empty() {
