@@ -59,11 +59,12 @@ fn is_wrong_setting(error: &ConfigError) -> bool {
 }
 
 fn is_wrong_address(error: &ListenError) -> bool {
-    match error {
-        ListenError::NotASocket { .. } | ListenError::UnknownGroup { .. } => true,
-        ListenError::System { address: Address::Unix(_), errno: Errno::ENOENT | Errno::ENOTDIR } => true,
-        _ => false,
-    }
+    matches!(
+        error,
+        ListenError::NotASocket { .. }
+            | ListenError::UnknownGroup { .. }
+            | ListenError::System { address: Address::Unix(_), errno: Errno::ENOENT | Errno::ENOTDIR }
+    )
 }
 
 fn is_wrong_directory(error: &DirectoryError) -> bool {

@@ -6,6 +6,7 @@ mod report;
 pub(crate) mod warnings;
 
 use std::error::Error;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -39,9 +40,7 @@ use crate::wal::{Durability, Wal};
 use crate::wal_tool::Count;
 
 /// The system refuses what every server needs.
-// docs/RUNBOOK.md lists these messages.
-#[derive(Debug, thiserror::Error)]
-#[error("the system does not let the server {action}: {}{}", text_of(.error), remedy(.error))]
+#[derive(Debug)]
 struct SystemError {
     /// What cannot be done.
     action: &'static str,
@@ -283,12 +282,19 @@ fn cannot<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> SystemE
 }
 
 // docs/RUNBOOK.md lists these messages.
-fn remedy(error: &io::Error) -> &'static str {
-    match to_errno(error) {
-        Errno::EMFILE | Errno::ENFILE => "; raise the limit of open files (ulimit -n, LimitNOFILE=)",
-        _ => "",
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))?;
+        match to_errno(&self.error) {
+            Errno::EMFILE | Errno::ENFILE => {
+                write!(f, "; raise the limit of open files (ulimit -n, LimitNOFILE=)")
+            }
+            _ => Ok(()),
+        }
     }
 }
+
+impl Error for SystemError {}
 
 /// Raises the limit of open files as far as possible, and returns it.
 fn descriptors_max() -> Result<u64, Box<dyn Error>> {
