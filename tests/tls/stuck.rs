@@ -4,7 +4,7 @@ use std::io::Read;
 use std::rc::Rc;
 
 use beanring::io::users_file;
-use beanring::server::{Change, Config, Effect, Entry, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Entry, Event, Peer, Protocol, Server, Service, Update};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::values::ids::ConnId;
@@ -109,7 +109,7 @@ fn a_client_that_does_not_read_is_closed() {
         ask_for_much(&mut place, times);
         if is_user_gone {
             let nobody = users_file::parse("").expect("nobody is valid");
-            place.transport.change(place.now, Update::Users(Some(nobody)));
+            place.transport.update(place.now, Update::Users(Some(nobody)));
             place.pass(Span::ZERO);
         } else {
             place.say(b"quit\r\n");
