@@ -34,12 +34,10 @@ pub struct ForwardCounts {
 }
 
 impl Count {
-    /// Returns the number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds to the number.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }

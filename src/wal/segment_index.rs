@@ -154,7 +154,6 @@ impl SegmentIndex {
         live.map(|entry| u64::from(entry.bytes)).max().unwrap_or(0)
     }
 
-    /// The number of segments.
     pub fn segments(&self) -> usize {
         self.segments.len()
     }

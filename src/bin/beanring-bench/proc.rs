@@ -46,7 +46,6 @@ pub type Threads = BTreeMap<u32, (String, Duration)>;
 pub struct Memory {
     /// RSS now.
     pub rss_kib: u64,
-    /// Peak RSS.
     pub peak_rss_kib: u64,
 }
 

@@ -36,7 +36,6 @@ impl Names {
         Names(format!("{PREFIX}.{}.{ns:x}.", std::process::id()).into())
     }
 
-    /// Returns tube `number`.
     pub fn job_tube(&self, number: usize) -> String {
         format!("{}t{number}", self.0)
     }

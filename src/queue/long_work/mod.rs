@@ -277,7 +277,6 @@ pub const ANSWER: Cost = Cost::visits(4);
 /// [`BACKGROUND_STEPS`]; background work does the rest. The end of each reservation opens one lane even beyond that.
 #[derive(Clone, Copy)]
 pub enum FollowUp {
-    /// Disconnects.
     Disconnects,
     /// The release of jobs that a group has held.
     Releases,

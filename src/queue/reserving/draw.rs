@@ -237,7 +237,6 @@ impl Rng {
         look.job(look.head(tube))
     }
 
-    /// Draws a tube.
     pub fn draw_tube(
         &mut self,
         choice: &mut WeightedChoice,

@@ -15,7 +15,6 @@ pub struct Name {
 
 /// A record with a name.
 pub trait Named: Chained {
-    /// The name.
     fn name(&self) -> &Name;
 }
 
