@@ -46,7 +46,7 @@ pub(super) enum AfterReply {
     Led(Option<LeaderEnd>),
 }
 
-/// What [`Service::role`](super::Service::role) tells a driver.
+/// Whether a server serves clients, or why it does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerRole {
     /// It serves clients.
