@@ -68,11 +68,14 @@ fn servers_leave_an_old_primary_of_their_epoch() {
     });
     site.standbys[old].start();
     for round in 0..20 {
-        let began = Instant::now();
+        let (began, terms) = (Instant::now(), terms(&[&leader, &standby]));
         terminate_sessions(&site.primary);
         insert(&mut leader);
         insert(&mut standby);
-        assert!(began.elapsed() < Duration::from_secs(3), "round {round}: {:?}", began.elapsed());
+        // A leader that a busy machine keeps waiting for longer than its lease, 1 s, is superseded, and a take-over takes its time.
+        let is_superseded = terms < self::terms(&[&leader, &standby]);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(3) || is_superseded, "round {round}: {took:?}");
     }
     // By its end, or by its epoch if the other server was the first one to reach the new primary, and leads since.
     for server in [&leader, &standby] {
@@ -84,6 +87,11 @@ fn servers_leave_an_old_primary_of_their_epoch() {
             server.last_lines()
         );
     }
+}
+
+/// How often these servers have begun to lead.
+fn terms(servers: &[&Node]) -> usize {
+    servers.iter().map(|server| server.log_text().matches("this server leads").count()).sum()
 }
 
 /// Puts a job, by another connection if there is another leader.
