@@ -142,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Keeps the tags of a job that is arriving. From then on it counts for the keys and groups that they name.
+    /// Keeps the tags of a job that is arriving. It joins their keys and groups when it is stored.
     #[inline(always)]
     pub(super) fn store_tags(&mut self, tags: Tags<'_>, _permit: &Permit) -> Option<TagsKey> {
         self.engine.store_tags(tags)
