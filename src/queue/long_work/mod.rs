@@ -1,5 +1,5 @@
-//! Commands and events too large for one call: what is left to do of each, which background work continues in bounded pieces, and the
-//! shares of work that is done at once.
+//! Commands and events that are too large for one call. Each does a share at once; what is left waits here, and background work
+//! continues it in bounded pieces.
 
 pub mod job_list;
 

@@ -40,8 +40,7 @@ impl HttpShare {
 }
 
 impl Server {
-    /// Takes in an accepted connection.
-    /// Opens a connection. A peer that is not shown yet comes with [`Event::Peer`].
+    /// Takes in an accepted connection. A peer that is not known yet comes with [`Event::Peer`].
     pub(in crate::server) fn open_http(&mut self, peer: Option<Peer>, now: Time) -> ConnId {
         let Self { core, connections } = self;
         let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, now));

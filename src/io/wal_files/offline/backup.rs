@@ -22,7 +22,7 @@ use std::time::Duration;
 #[cfg(feature = "replicate")]
 use super::make_empty_anywhere;
 use super::{
-    Bodies, Content, Extent, Hole, Offline, Places, Start, ToolError, make_empty, open_new, parent_of,
+    Content, Extent, Hole, JobBodies, Offline, Places, Start, ToolError, make_empty, open_new, parent_of,
     write_log,
 };
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
@@ -309,7 +309,7 @@ impl Found {
     pub(super) fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
         let log = Offline::open(copy).map_err(Failure::Final)?;
         // A server that runs beside this may need the memory of the bodies.
-        let Start { engine, discarded, hole, refusal, .. } = match log.recover(now, Bodies::Empty) {
+        let Start { engine, discarded, hole, refusal, .. } = match log.recover(now, JobBodies::Empty) {
             Ok(start) => start,
             Err(ToolError::Log(error)) if !matches!(error, RecoveryError::Memory) => {
                 return Err(Failure::Refused(error));

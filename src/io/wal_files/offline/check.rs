@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
-use super::{Bodies, Extensions, Extent, Hole, Offline, Start, ToolError};
+use super::{Extensions, Extent, Hole, JobBodies, Offline, Start, ToolError};
 use crate::io::wal_files::{MarkFault, RecoveryError, Unrecorded};
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
@@ -44,7 +44,7 @@ pub struct Verdict {
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
     let (strict, discarded, unproven_bytes, hole, mark_fault, refusal) =
-        match log.recover(now, Bodies::Restored) {
+        match log.recover(now, JobBodies::Restored) {
             Ok(Start { engine, discarded, unproven_bytes, hole, mark_fault, refusal, .. }) => {
                 (Some(engine), discarded, unproven_bytes, hole, mark_fault, refusal)
             }

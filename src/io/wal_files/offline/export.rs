@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Bodies, Extensions, Extent, Offline, PUBLIC, Start, ToolError, make_empty};
+use super::{Extensions, Extent, JobBodies, Offline, PUBLIC, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::queue::{Engine, LoggedState, PersistedState};
 use crate::time::{Seconds, Time};
@@ -33,7 +33,7 @@ pub struct Exported {
 /// If the job log cannot be read, or `to` is not empty or cannot be written.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, discarded, .. } = log.recover(now, Bodies::Restored)?;
+    let Start { engine, discarded, .. } = log.recover(now, JobBodies::Restored)?;
     make_empty(to, from, PUBLIC)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);

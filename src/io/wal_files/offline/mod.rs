@@ -31,7 +31,7 @@ use super::end_marks::{EndMarks, MarkFault};
 use super::fresh::Fresh;
 use super::lock::Lock;
 use super::plain_file::{self, FileRefusal};
-use super::recovery::{self, Bodies, RecoveryError, Tail};
+use super::recovery::{self, JobBodies, RecoveryError, Tail};
 pub use super::recovery::{Extent, Hole};
 use crate::io::host;
 use crate::io::socket::text_of;
@@ -215,7 +215,7 @@ impl<'a> Offline<'a> {
     }
 
     /// Reads the job log as a server does that starts from it.
-    fn recover(&self, now: Time, bodies: Bodies) -> Result<Start, ToolError> {
+    fn recover(&self, now: Time, bodies: JobBodies) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
         let read = recovery::read(self.path, &self.files, &mut engine, now, bodies);
         let (recovered, findings, tail) = read.map_err(ToolError::Log)?;

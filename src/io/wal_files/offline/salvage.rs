@@ -5,7 +5,7 @@ use std::path::Path;
 use super::backup::Target;
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Bodies, Content, Count, Hole, Offline, ToolError};
+use super::{Content, Count, Hole, JobBodies, Offline, ToolError};
 use crate::bodies::OutOfMemory;
 use crate::io::wal_files::{EndMarks, RecoveryError};
 use crate::time::Time;
@@ -88,7 +88,7 @@ pub(super) struct Remains {
 /// If no record can be read, or `to` is not empty or cannot be written.
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
-    let hole = log.recover(now, Bodies::Restored).ok().and_then(|start| start.hole);
+    let hole = log.recover(now, JobBodies::Restored).ok().and_then(|start| start.hole);
     let remains = gather(&log, now)?;
     let target = Target::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);

@@ -15,7 +15,7 @@ use tracing::warn;
 
 pub use self::error::RecoveryError;
 pub use self::preflight::preflight;
-pub use self::reader::{Bodies, Extent, Hole, Tail};
+pub use self::reader::{Extent, Hole, JobBodies, Tail};
 use self::reader::{Findings, Piece, Reader};
 use super::storage::{Segments, Storage};
 use crate::io::host;
@@ -39,7 +39,7 @@ pub fn recover(
     now: Time,
 ) -> Result<Wal, RecoveryError> {
     let files = storage.list().map_err(RecoveryError::of_directory)?;
-    let (mut recovered, mut findings, tail) = read(storage, &files, engine, now, Bodies::Restored)?;
+    let (mut recovered, mut findings, tail) = read(storage, &files, engine, now, JobBodies::Restored)?;
     if let Some(tail) = &tail
         && let Some(Extent { file, offset, bytes }) = tail.discarded()
     {
@@ -100,7 +100,7 @@ pub fn read<S: Segments + ?Sized>(
     files: &BTreeMap<SegmentNumber, u64>,
     engine: &mut Engine,
     now: Time,
-    bodies: Bodies,
+    bodies: JobBodies,
 ) -> ReadLog {
     let (replay, tail, mut findings) = Reader::new(segments, engine, bodies).read_all(files)?;
     let mut recovered = replay.finish(engine, now);

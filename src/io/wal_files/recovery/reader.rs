@@ -142,7 +142,7 @@ impl Tail {
 
 /// Whether jobs get their bodies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Bodies {
+pub enum JobBodies {
     Restored,
     Empty,
 }
@@ -157,11 +157,11 @@ pub struct Reader<'a, S: ?Sized> {
     /// The oldest segment that is needed, as records and headers announce it.
     oldest: SegmentNumber,
     findings: Findings,
-    bodies: Bodies,
+    bodies: JobBodies,
 }
 
 impl<'a, S: Segments + ?Sized> Reader<'a, S> {
-    pub fn new(segments: &'a S, engine: &'a mut Engine, bodies: Bodies) -> Self {
+    pub fn new(segments: &'a S, engine: &'a mut Engine, bodies: JobBodies) -> Self {
         let (replay, findings) = (Replay::default(), Findings::default());
         let (tail, first, oldest) = (None, None, SegmentNumber(0));
         Self { segments, replay, engine, tail, first, oldest, findings, bodies }
@@ -334,7 +334,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 _ => (None, None),
             };
             job.into_iter().for_each(|id| self.findings.note_id(&name, id));
-            if let Some(body) = body.filter(|_| self.bodies == Bodies::Empty) {
+            if let Some(body) = body.filter(|_| self.bodies == JobBodies::Empty) {
                 *body = b"\r\n";
             }
             closed_end = match framed.record {
