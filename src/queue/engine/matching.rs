@@ -10,7 +10,7 @@ use crate::queue::reserving::waits::Longest;
 use crate::queue::store::heads::HEADS_PER_STEP;
 use crate::queue::store::job::JobState;
 use crate::time::{Span, Time};
-use crate::values::budget::{Cost, Limit};
+use crate::values::budget::{Cost, Limit, Quota};
 use crate::values::ids::{ClientKey, ClientSlot, ConSlot, JobId, JobKey, TubeSlot};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
@@ -69,9 +69,13 @@ impl Engine {
         let client = self.store.clients.slot(client);
         let most = room.jobs.saturating_sub(jobs.len());
         let limit = self.budget.within(BACKGROUND_STEPS + most as u32);
-        if most == 0 || !self.shut_full_lanes_for(client, limit) {
+        // Apart from that limit: else the draws of a large batch would use up what shuts the lanes that are in its way.
+        let mut shutting = Quota::of(BACKGROUND_STEPS);
+        let shut_limit = shutting.limit(&self.budget);
+        if most == 0 || !self.shut_full_lanes_for(client, shut_limit) {
             return;
         }
+        shutting.settle(shut_limit, &self.budget);
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         let mut bytes: u64 = jobs.iter().map(|&job| self.store.body_bytes(job)).sum();
         let mut turns = self.turns(client, most, may_overtake);
@@ -80,7 +84,9 @@ impl Engine {
             let Some(turn) = turns.next(&mut self.rng, look, &mut self.budget) else { break };
             // A job of this batch may have taken the last place of the key of the next one.
             // mutant con-batch-beyond-the-limit: removed
-            self.shut_full_lanes(turn.tube, limit);
+            let shut_limit = shutting.limit(&self.budget);
+            self.shut_full_lanes(turn.tube, shut_limit);
+            shutting.settle(shut_limit, &self.budget);
             let next = turn.next_job(Look::new(&self.store, client, may_overtake));
             // mutant batch-without-the-tubes-left-out: turns.is_cut() => turns.is_cut() && jobs.is_empty()
             if next.is_none() && turns.is_cut() {

@@ -7,7 +7,7 @@ use beanring::time::Span;
 use beanring::values::ids::{JobId, JobKey};
 use beanring::values::reserve_mode::ReserveMode;
 
-use super::bench::{Bench, named};
+use super::bench::{Bench, USUAL, named};
 
 const SEEDS: u64 = 5;
 const DRAWS: u32 = 20_000;
@@ -113,6 +113,23 @@ fn a_tube_whose_jobs_a_batch_has_taken_has_no_chance_in_it_any_more() {
         queue.draw_batch(1000).into_iter().for_each(|tube| counts[tube] += 1);
         assert_eq!(counts[0], 3, "seed {seed}: it is drawn soon");
         assert_shares(seed, &counts[1..], &[0.5, 0.5]);
+    }
+}
+
+/// In each tube the batch takes the only place of a key whose next job is then in its way.
+#[test]
+fn a_large_batch_passes_over_the_jobs_of_full_keys() {
+    const TUBES: u32 = 64;
+    for seed in 0..SEEDS {
+        let mut queue = Weighted::new(seed, ReserveMode::Weighted, &[]);
+        for number in 0..TUBES {
+            queue.add(number, 1, 6);
+            for _ in 0..2 {
+                queue.0.put_tagged(queue.0.amid, USUAL, &format!("con:key-{number}"));
+            }
+            queue.0.put_many(queue.0.amid, 6, 0);
+        }
+        assert_eq!(queue.draw_batch(1000).len() as u32, TUBES * 13, "seed {seed}");
     }
 }
 
