@@ -393,6 +393,17 @@ impl Core {
         }
     }
 
+    /// Brings a session in line with users that have changed, before it has its turn in the sweep. Its next line has its new
+    /// rights.
+    #[inline]
+    pub(super) fn follow_users(&mut self, session: &mut Session, now: Time) {
+        // mutant auth-reserve-of-before-a-reload: removed
+        if session.protocol.access.as_ref().is_some_and(|access| access.generation != self.access.generation)
+        {
+            self.renew_user(session, now);
+        }
+    }
+
     /// Brings a session in line with the present users.
     fn renew_user(&mut self, session: &mut Session, now: Time) {
         let (Some(users), Some(access)) = (self.access.users(), &mut session.protocol.access) else { return };

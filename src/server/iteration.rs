@@ -114,7 +114,7 @@ impl Core {
     #[inline]
     pub(super) fn handle_client(&mut self, session: &mut Session, event: &Event<'_>, now: Time) {
         if session.protocol.access.is_some() && session.is_open() {
-            self.end_if_removed(session, now);
+            self.follow_users(session, now);
         }
         match *event {
             Event::Sent { bytes, .. } => self.sent(session, bytes, now),

@@ -112,6 +112,33 @@ fn a_removed_user_completes_nothing() {
     assert!(stats.contains("\ntotal-jobs: 1\n") && stats.contains("\ncurrent-jobs-ready: 1\n"), "{stats}");
 }
 
+/// The lines come before the connection has had its turn in the sweep.
+#[test]
+fn the_next_line_has_the_rights_of_the_new_file() {
+    let mut bench = server(&one("produce = [\"a\"]\nconsume = [\"a\", \"b\"]"));
+    let (root, conn) = (bench.root(), bench.one());
+    bench.ask(root, "use a\r\nput 0 0 99 1\r\nx\r\nput 0 0 99 1\r\ny\r\n");
+    bench.expect(conn, "use a\r\nwatch a\r\nreserve\r\n", "USING a\r\nWATCHING 1\r\nRESERVED 1 1\r\nx\r\n");
+    let lines = [
+        ("delete 1\r\n", "FORBIDDEN\r\n"),
+        ("touch 1\r\n", "FORBIDDEN\r\n"),
+        ("reserve-job 2\r\n", "FORBIDDEN\r\n"),
+        ("reserve-with-timeout 0\r\n", "TIMED_OUT\r\n"),
+        ("reserve-batch 2 0\r\n", "TIMED_OUT\r\n"),
+        ("put 0 0 9 1\r\nz\r\n", "FORBIDDEN\r\n"),
+        ("use a\r\n", "FORBIDDEN\r\n"),
+    ];
+    for (line, reply) in lines {
+        replace(&mut bench, &one("produce = [\"a\"]\nconsume = [\"a\", \"b\"]"));
+        bench.ask(conn, "use a\r\nwatch a\r\nwatch b\r\n");
+        bench.replace_users_at_once(users(&format!("{ROOT}{}", one("consume = [\"b\"]"))));
+        bench.receive_at_once(conn, line);
+        bench.turn();
+        assert_eq!(bench.reply(conn), reply, "{line}");
+    }
+    bench.check();
+}
+
 #[test]
 fn a_put_that_is_arriving_needs_its_right_at_its_end() {
     let mut bench = server(&one("produce = [\"default\"]"));

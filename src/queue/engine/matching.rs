@@ -82,9 +82,9 @@ impl Engine {
         while jobs.len() < room.jobs {
             let look = Look::new(&self.store, client, may_overtake);
             let Some(turn) = turns.next(&mut self.rng, look, &mut self.budget) else { break };
+            let shut_limit = shutting.limit(&self.budget);
             // A job of this batch may have taken the last place of the key of the next one.
             // mutant con-batch-beyond-the-limit: removed
-            let shut_limit = shutting.limit(&self.budget);
             self.shut_full_lanes(turn.tube, shut_limit);
             shutting.settle(shut_limit, &self.budget);
             let next = turn.next_job(Look::new(&self.store, client, may_overtake));

@@ -142,7 +142,7 @@ impl Core {
     pub(in crate::server) fn serve_queued(&mut self, session: &mut Session, now: Time) {
         session.is_queued = false;
         self.charge(Cost::SEND);
-        self.end_if_removed(session, now);
+        self.follow_users(session, now);
         match session.protocol.state {
             SessionState::Gathering => return self.complete_batch(session, now),
             SessionState::Storing => return self.end_put_batch(session, now),
