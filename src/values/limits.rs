@@ -77,11 +77,11 @@ pub const METRICS_PREFIX_DEFAULT: &str = "beanring";
 /// The default of `--metrics-tubes`: some 20,000 series.
 pub const METRICS_TUBES_DEFAULT: u32 = 1000;
 
-/// The longest HTTP request, and the most input that is kept while a response is being sent.
-pub const HTTP_REQUEST_BYTES_MAX: usize = 8 * 1024;
+/// The longest head of an HTTP request.
+pub const HTTP_HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// A connection is not served while its unsent replies have passed this, until they fall below half of it. One reply may
-/// overshoot it by its own size.
+/// overshoot it by its own size. Over HTTP no further response is made, and no page is rendered, while this much is unsent.
 pub const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
 /// Input kept for a connection that cannot be served now, because it waits or does not read its replies. With more, the

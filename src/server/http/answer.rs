@@ -19,7 +19,7 @@ use crate::server::outcome::Shortage;
 use crate::server::{Core, User};
 use crate::time::Time;
 use crate::values::budget::Cost;
-use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
+use crate::values::limits::HTTP_HEAD_BYTES_MAX;
 
 const UNKNOWN_HOST: &str =
     "the server does not know this host name; use its address, or start it with --http-host NAME";
@@ -43,7 +43,7 @@ impl HttpConnection {
     pub fn answer(&mut self, core: &mut Core, now: Time) {
         self.has_news = false;
         let parsed = Request::parse(&self.input);
-        let mut read = self.input.len().min(HTTP_REQUEST_BYTES_MAX);
+        let mut read = self.input.len().min(HTTP_HEAD_BYTES_MAX);
         match parsed {
             Parsed::Partial => {}
             Parsed::TooLong => self.reject(ErrorKind::HeadTooLarge, HEAD_TOO_LARGE),

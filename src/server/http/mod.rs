@@ -44,17 +44,14 @@ use super::{Core, User};
 use crate::time::{Span, Time};
 use crate::values::account::Held;
 use crate::values::ids::ConnId;
-use crate::values::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
+use crate::values::limits::{HTTP_HEAD_BYTES_MAX, INBOX_BYTES_PAUSE};
 use crate::values::peer_wait::PeerWait;
-
-/// No further responses are made, and no page is rendered, while this much is unsent.
-const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
 /// No further responses are made while memory is short and this much is unsent.
 const OUTPUT_BYTES_SHORT: usize = 4 * 1024;
 
 /// A paused connection receives again when it has less input: the longest head with the longest JSON body.
-const INPUT_BYTES_RESUME: usize = HTTP_REQUEST_BYTES_MAX + api::JSON_BYTES_MAX as usize;
+const INPUT_BYTES_RESUME: usize = HTTP_HEAD_BYTES_MAX + api::JSON_BYTES_MAX as usize;
 
 const _: () = assert!(INPUT_BYTES_RESUME < INBOX_BYTES_PAUSE);
 

@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::target::is_of_api;
-use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
+use crate::values::limits::HTTP_HEAD_BYTES_MAX;
 
 /// HTTP/1.0 ends a response of unknown length with the connection, HTTP/1.1 sends it in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,13 +67,13 @@ impl Request {
         let mut raw = httparse::Request::new(&mut headers);
         let bytes = match raw.parse(input) {
             Ok(httparse::Status::Complete(bytes)) => bytes,
-            Ok(httparse::Status::Partial) if input.len() < HTTP_REQUEST_BYTES_MAX => return Parsed::Partial,
+            Ok(httparse::Status::Partial) if input.len() < HTTP_HEAD_BYTES_MAX => return Parsed::Partial,
             Ok(httparse::Status::Partial) => return Parsed::TooLong,
             Err(httparse::Error::TooManyHeaders) => return Parsed::TooLong,
             Err(_) => return Parsed::Bad,
         };
         match Self::check(&raw) {
-            _ if bytes > HTTP_REQUEST_BYTES_MAX => Parsed::TooLong,
+            _ if bytes > HTTP_HEAD_BYTES_MAX => Parsed::TooLong,
             Ok(request) => Parsed::Request(Box::new(request), bytes),
             Err(refused) => refused,
         }
@@ -272,7 +272,7 @@ mod tests {
             assert_eq!(parsed(bad), Parsed::Bad, "{bad:?}");
         }
         assert_eq!(parsed("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n"), Parsed::Chunked);
-        let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n", "x".repeat(HTTP_REQUEST_BYTES_MAX));
+        let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n", "x".repeat(HTTP_HEAD_BYTES_MAX));
         assert_eq!((parsed(&long), parsed(&(long + "\r\n"))), (Parsed::TooLong, Parsed::TooLong));
     }
 

@@ -4,13 +4,14 @@ use tracing::warn;
 
 use super::call::action_limit;
 use super::slots::{self, Candidate};
-use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer, WRONG_TOKEN_INTERVAL};
+use super::{HttpConnection, HttpState, OUTPUT_BYTES_SHORT, Peer, WRONG_TOKEN_INTERVAL};
 use crate::server::connections::Connections;
 use crate::server::ready::Turn;
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
 use crate::values::budget::{Cost, Quota, TURN_STEPS};
 use crate::values::ids::ConnId;
+use crate::values::limits::OUTPUT_BYTES_PAUSE;
 use crate::values::log_limit::LogLimit;
 
 /// What the answers of all HTTP connections share: the turn of one connection. The events of an iteration have this, and the

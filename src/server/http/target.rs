@@ -1,6 +1,6 @@
 //! What a request of the API addresses: its path and its query, and which methods the path has.
 //!
-//! Bounded by HTTP_REQUEST_BYTES_MAX: the head of one request.
+//! Bounded by HTTP_HEAD_BYTES_MAX: the head of one request.
 
 use std::ops::RangeInclusive;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use memchr::memmem::Finder;
 
-use super::OUTPUT_BYTES_PAUSE;
 use super::object::Object;
 use super::page::Piece;
 use super::selection::{KEPT_BYTES, Selection};
@@ -18,6 +17,7 @@ use crate::server::{Core, Rights, User};
 use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::TubeKey;
+use crate::values::limits::OUTPUT_BYTES_PAUSE;
 
 /// Slots of tubes that one step visits: some 100 us.
 const STEP_SLOTS: usize = 1000;

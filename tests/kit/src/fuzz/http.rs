@@ -7,7 +7,7 @@ use beanring::server::{Config, Effect, Entry, Event, HttpAccess, Peer, PeerKind,
 use beanring::time::{Span, Time};
 use beanring::values::account::Held;
 use beanring::values::ids::ConnId;
-use beanring::values::limits::HTTP_REQUEST_BYTES_MAX;
+use beanring::values::limits::HTTP_HEAD_BYTES_MAX;
 
 use super::super::config::config;
 use super::super::connection::{Connection, ConnectionState, send_all};
@@ -315,7 +315,7 @@ impl Monitor {
     /// The server would not receive all requests of a client that sends more than this before it is answered.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let is_heard =
-            !self.connection.is_half_closed && self.unanswered_bytes + bytes.len() <= HTTP_REQUEST_BYTES_MAX;
+            !self.connection.is_half_closed && self.unanswered_bytes + bytes.len() <= HTTP_HEAD_BYTES_MAX;
         if is_heard {
             self.unanswered_bytes += bytes.len();
             self.connection.unreceived.extend_from_slice(bytes);
