@@ -10,7 +10,7 @@ use beanring::io::driver::Driver;
 use beanring::io::socket::ListenerKind;
 use beanring::io::users_file;
 use beanring::io::watched_files::WatchedFiles;
-use beanring::server::{Change, Config, Protocol, Server, Service, TlsCounts, Users};
+use beanring::server::{Config, Protocol, Server, Service, TlsCounts, Update, Users};
 use beanring::time::Time;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
 use beanring::transport::link::{Link, standby_config};
