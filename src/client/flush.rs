@@ -3,22 +3,16 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
 use super::failure::JsonFailure;
-use super::output::{Output, say};
+use super::output::{Fields, Output, say};
 use super::stats::Stats;
 use super::{inspect, units};
-use crate::cli::verbs;
-
-#[derive(Serialize)]
-struct Flushed<'a> {
-    tube: &'a str,
-    flushed: u64,
-}
+use crate::cli::verbs::{self, Common};
 
 /// Asks first, for which the answer must come from a terminal.
 pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
@@ -46,11 +40,10 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
     }
     let flushed = flush(&mut connection, tube)?;
     let line = format!("deleted {} of {tube}", units::jobs(flushed));
-    Output::result(common, &Flushed { tube, flushed }, &line)?;
-    Ok(ExitCode::SUCCESS)
+    print(common, tube, flushed, &line)
 }
 
-fn flush_keys(tube: &str, common: &verbs::Common) -> Result<ExitCode, ClientError> {
+fn flush_keys(tube: &str, common: &Common) -> Result<ExitCode, ClientError> {
     let mut connection = super::connect(common)?;
     let reply = connection.ask(format!("flush-keys {tube}"))?.expect("FLUSHED", &format!("tube {tube}"));
     let reply = reply.map_err(|refusal| {
@@ -61,7 +54,11 @@ fn flush_keys(tube: &str, common: &verbs::Common) -> Result<ExitCode, ClientErro
     })?;
     let flushed = reply.count()?;
     let plural = if flushed == 1 { "" } else { "s" };
-    Output::result(common, &Flushed { tube, flushed }, &format!("forgot {flushed} key{plural} of {tube}"))?;
+    print(common, tube, flushed, &format!("forgot {flushed} key{plural} of {tube}"))
+}
+
+fn print(common: &Common, tube: &str, flushed: u64, line: &str) -> Result<ExitCode, ClientError> {
+    Output::result(common, &Fields(vec![("tube", json!(tube)), ("flushed", json!(flushed))]), line)?;
     Ok(ExitCode::SUCCESS)
 }
 

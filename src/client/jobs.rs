@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::NO_TUBE;
 use super::connection::{ASKED_MAX, Connection};
 use super::error::{ClientError, Refusal};
 use super::failure::JsonFailure;
-use super::output::{Output, say};
+use super::output::{Fields, Output, say};
 use super::reply::{Follows, Reply};
 use super::stats::{Kind, Stats};
 use super::{hold, inspect, units};
@@ -30,7 +31,11 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     }
     let kicked = kick_tube(&mut super::connect(&verb.common)?, verb)?;
     let line = format!("kicked {}", units::jobs(kicked));
-    Output::result(&verb.common, &Kicked { tube: &verb.tube, kicked }, &line)?;
+    Output::result(
+        &verb.common,
+        &Fields(vec![("tube", json!(verb.tube)), ("kicked", json!(kicked))]),
+        &line,
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -157,12 +162,6 @@ fn explain(
         }
     }
     Ok(())
-}
-
-#[derive(Serialize)]
-struct Kicked<'a> {
-    tube: &'a str,
-    kicked: u64,
 }
 
 #[derive(Serialize)]

@@ -1,23 +1,12 @@
 //! Verbs for a tube or the whole server: `beanring pause`, `drain` and `undrain`.
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::error::ClientError;
-use super::output::Output;
+use super::output::{Fields, Output};
 use super::{NO_TUBE, units};
 use crate::cli::verbs::{self, Common};
 use crate::time;
-
-#[derive(Serialize)]
-struct Paused<'a> {
-    tube: &'a str,
-    seconds: time::Seconds,
-}
-
-#[derive(Serialize)]
-struct Draining {
-    draining: bool,
-}
 
 pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
     let verbs::Pause { tube, time, common } = verb;
@@ -30,7 +19,7 @@ pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
         time::Seconds::ZERO => format!("resumed {tube}"),
         time => format!("paused {tube} for {}", units::time(time)),
     };
-    Output::result(common, &Paused { tube, seconds: *time }, &line)
+    Output::result(common, &Fields(vec![("tube", json!(tube)), ("seconds", json!(time))]), &line)
 }
 
 pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
@@ -40,7 +29,7 @@ pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
     })?;
     Output::result(
         common,
-        &Draining { draining: true },
+        &json!({ "draining": true }),
         "the server drains: it refuses new jobs until beanring undrain",
     )
 }
@@ -50,5 +39,5 @@ pub(super) fn undrain(common: &Common) -> Result<(), ClientError> {
     reply.expect("NOT_DRAINING", "undrain").map_err(|refusal| {
         refusal.meaning("UNKNOWN_COMMAND", "the server does not know undrain; a restart ends its drain mode")
     })?;
-    Output::result(common, &Draining { draining: false }, "the server accepts new jobs")
+    Output::result(common, &json!({ "draining": false }), "the server accepts new jobs")
 }

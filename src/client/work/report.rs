@@ -4,10 +4,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::super::error::ClientError;
 use super::super::escape;
-use super::super::output::say;
+use super::super::output::{Fields, say};
 use super::super::units;
 use super::super::untrusted::Untrusted;
 use crate::time;
@@ -57,14 +58,6 @@ pub(super) struct Ended<'a> {
     pub(super) delay: Option<time::Seconds>,
     #[serde(rename = "elapsed_seconds", serialize_with = "seconds")]
     pub(super) elapsed: Duration,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    deleted: u64,
-    buried: u64,
-    released: u64,
-    lost: u64,
 }
 
 impl Report {
@@ -120,7 +113,7 @@ impl Report {
 
     pub(super) fn note(&self, text: &str) {
         if self.is_json {
-            print_json(&serde_json::json!({ "note": text }));
+            print_json(&json!({ "note": text }));
         } else {
             say(format_args!("beanring: {text}"));
         }
@@ -129,7 +122,8 @@ impl Report {
     pub(super) fn summary(&self) {
         let [deleted, buried, released, lost] = self.state.lock().expect("no slot panics").jobs;
         if self.is_json {
-            print_json(&Summary { deleted, buried, released, lost });
+            let counts = [("deleted", deleted), ("buried", buried), ("released", released), ("lost", lost)];
+            print_json(&Fields(counts.map(|(fate, count)| (fate, json!(count))).to_vec()));
         } else {
             let all = deleted + buried + released + lost;
             let plural = if all == 1 { "" } else { "s" };
