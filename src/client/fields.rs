@@ -49,7 +49,8 @@ const SERVER: [Field; 32] = [
 const JOB_LOG: [Field; 2] =
     [("wal-disk-bytes", "job_log.size_bytes"), ("wal-live-bytes", "job_log.live_bytes")];
 
-const TUBE: [Field; 28] = [
+/// The rules of a tube keep the names that `tube-config` has for them.
+const TUBE: [Field; 29] = [
     ("name", "name"),
     ("current-jobs-ready", "ready"),
     ("current-jobs-reserved", "reserved"),
@@ -78,10 +79,8 @@ const TUBE: [Field; 28] = [
     ("job-dead-letters", "rule_counts.dead_letters"),
     ("job-retries", "rule_counts.retries"),
     ("job-expiries", "rule_counts.expiries"),
+    ("rate-waits", "rule_counts.rate_waits"),
 ];
-
-/// The last counter of rules. The rules themselves keep the names that `tube-config` has for them.
-const RATE_WAITS: Field = ("rate-waits", "rule_counts.rate_waits");
 
 const GROUP: [Field; 8] = [
     ("name", "name"),
@@ -177,7 +176,7 @@ impl<'a> Object<'a> {
         let fields: Vec<&Field> = match kind {
             Kind::Server if has_log => SERVER.iter().chain(&JOB_LOG).collect(),
             Kind::Server => SERVER.iter().collect(),
-            Kind::Tube => TUBE.iter().chain([&RATE_WAITS]).collect(),
+            Kind::Tube => TUBE.iter().collect(),
             Kind::Group => GROUP.iter().collect(),
             Kind::Job => JOB.iter().collect(),
             Kind::Schedule => SCHEDULE.iter().collect(),
