@@ -1,4 +1,4 @@
-//! `beanring flush`: deletes the jobs of a tube, or forgets the idempotency keys of deleted ones.
+//! Verbs for a tube or the whole server: `beanring pause`, `flush`, `drain` and `undrain`.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -13,9 +13,34 @@ use super::output::{Fields, Output, say};
 use super::stats::Stats;
 use super::{inspect, units};
 use crate::cli::verbs::{self, Common};
+use crate::time::Seconds;
 
-/// Asks first, for which the answer must come from a terminal.
-pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
+pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
+    let verbs::Pause { tube, time, common } = verb;
+    let line = pause_tube(&mut super::connect(common)?, tube, *time, NO_TUBE)?;
+    Output::result(common, &Fields(vec![("tube", json!(tube)), ("seconds", json!(time))]), &line)
+}
+
+/// Pauses a tube, and returns what it has done. `absent` explains that there is no such tube.
+pub(super) fn pause_tube(
+    connection: &mut Connection,
+    tube: &str,
+    time: Seconds,
+    absent: &str,
+) -> Result<String, ClientError> {
+    connection.require_decimals([time])?;
+    let reply =
+        connection.ask(format!("pause-tube {tube} {time}"))?.expect("PAUSED", &format!("tube {tube}"));
+    reply.map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?;
+    Ok(match time {
+        Seconds::ZERO => format!("resumed {tube}"),
+        time => format!("paused {tube} for {}", units::time(time)),
+    })
+}
+
+/// Deletes the jobs of a tube, or forgets the idempotency keys of deleted ones. It asks first, for which the answer must come
+/// from a terminal.
+pub(super) fn flush(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
     let verbs::Flush { tube, yes, keys, common } = verb;
     if *keys {
         return flush_keys(tube, common);
@@ -38,7 +63,7 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
             return Ok(ExitCode::FAILURE);
         }
     }
-    let flushed = flush(&mut connection, tube)?;
+    let flushed = flush_jobs(&mut connection, tube)?;
     let line = format!("deleted {} of {tube}", units::jobs(flushed));
     print(common, tube, flushed, &line)
 }
@@ -62,7 +87,7 @@ fn print(common: &Common, tube: &str, flushed: u64, line: &str) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-fn flush(connection: &mut Connection, tube: &str) -> Result<u64, ClientError> {
+fn flush_jobs(connection: &mut Connection, tube: &str) -> Result<u64, ClientError> {
     let reply = connection.ask(format!("flush-tube {tube}"))?.expect("FLUSHED", &format!("tube {tube}"));
     let reply = reply.map_err(|refusal| {
         refusal.meaning("NOT_FOUND", NO_TUBE).meaning(
@@ -87,4 +112,24 @@ fn is_confirmed(tube: &str, stats: &Stats) -> Result<bool, ClientError> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|error| ClientError::File { path: None, error })?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
+    let reply = super::connect(common)?.ask("drain")?;
+    reply.expect("DRAINING", "drain").map_err(|refusal| {
+        refusal.meaning("UNKNOWN_COMMAND", "the server does not know drain; send it SIGUSR1")
+    })?;
+    Output::result(
+        common,
+        &json!({ "draining": true }),
+        "the server drains: it refuses new jobs until beanring undrain",
+    )
+}
+
+pub(super) fn undrain(common: &Common) -> Result<(), ClientError> {
+    let reply = super::connect(common)?.ask("undrain")?;
+    reply.expect("NOT_DRAINING", "undrain").map_err(|refusal| {
+        refusal.meaning("UNKNOWN_COMMAND", "the server does not know undrain; a restart ends its drain mode")
+    })?;
+    Output::result(common, &json!({ "draining": false }), "the server accepts new jobs")
 }
