@@ -78,8 +78,7 @@ fn flush_keys(tube: &str, common: &Common) -> Result<ExitCode, ClientError> {
         )
     })?;
     let flushed = reply.count()?;
-    let plural = if flushed == 1 { "" } else { "s" };
-    print(common, tube, flushed, &format!("forgot {flushed} key{plural} of {tube}"))
+    print(common, tube, flushed, &format!("forgot {} of {tube}", units::counted(flushed, "key")))
 }
 
 fn print(common: &Common, tube: &str, flushed: u64, line: &str) -> Result<ExitCode, ClientError> {

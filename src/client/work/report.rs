@@ -106,9 +106,9 @@ impl Report {
     }
 
     pub(super) fn stopping(&self, commands: usize) {
-        let plural = if commands == 1 { "" } else { "s" };
+        let commands = units::counted(commands as u64, "running command");
         let second = "a second signal kills them, and hands their jobs back without a failed attempt";
-        self.note(&format!("stopping after {commands} running command{plural}; {second}"));
+        self.note(&format!("stopping after {commands}; {second}"));
     }
 
     pub(super) fn note(&self, text: &str) {
@@ -125,10 +125,9 @@ impl Report {
             let counts = [("deleted", deleted), ("buried", buried), ("released", released), ("lost", lost)];
             print_json(&Fields(counts.map(|(fate, count)| (fate, json!(count))).to_vec()));
         } else {
-            let all = deleted + buried + released + lost;
-            let plural = if all == 1 { "" } else { "s" };
+            let all = units::counted(deleted + buried + released + lost, "run");
             say(format_args!(
-                "beanring: {all} run{plural}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
+                "beanring: {all}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
             ));
         }
     }
