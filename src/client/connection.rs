@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "tls")]
 use nix::sys::socket::{MsgFlags, send};
 
-use super::error::ClientError;
-use super::escape::escaped;
-use super::reply::{Follows, ReadError, Reply};
-#[cfg(feature = "tls")]
 use super::tls::{Channel, Incoming};
 use super::tls_problem::TlsProblem;
+#[cfg(feature = "tls")]
+use super::{ClientError, Follows, ReadError, Reply, escaped};
 use crate::config::address::Remote;
 use crate::io::dial::{DialError, dial};
 use crate::io::socket::Address;

@@ -3,8 +3,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::stats::{Kind, Stats, Value};
-use super::untrusted::Untrusted;
+use super::{Kind, Stats, Untrusted, Value};
 use crate::values::tube_rules::RuleKey;
 
 /// A key of a reply, and the place of its value in the object. A dot leads into an object.

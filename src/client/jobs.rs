@@ -5,15 +5,13 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::json;
 
-use super::NO_TUBE;
-use super::connection::{ASKED_MAX, Connection};
-use super::error::{ClientError, Refusal};
+use super::connection::ASKED_MAX;
 use super::failure::JsonFailure;
-use super::output::{Fields, Output, say};
-use super::reply::{Follows, Reply};
 use super::reserve::{TIMEOUT_MAX, patience};
-use super::stats::{Kind, Stats};
-use super::{hold, inspect, units};
+use super::{
+    ClientError, Connection, Fields, Follows, Kind, NO_TUBE, Output, Refusal, Reply, Stats, hold, inspect,
+    say, units,
+};
 use crate::cli::verbs::{self, Common};
 use crate::values::ids::JobId;
 

@@ -38,11 +38,14 @@ pub use self::connection::{Connection, Receiver, Sender};
 pub use self::error::{ClientError, Refusal};
 pub use self::escape::{escaped, escaped_lines, json};
 pub use self::failure::print_failure;
+use self::fields::Object;
 pub use self::output::{Align, Output, Table, say};
+use self::output::{Color, Fields};
 pub use self::reply::{Follows, ReadError, Reply, items};
 pub use self::stats::{Kind, Stats, Value};
 use self::target::Target;
 pub use self::tls_problem::TlsProblem;
+use self::untrusted::Untrusted;
 use crate::cli::verbs::{Common, Verb};
 
 /// Runs a verb, and returns the exit code.

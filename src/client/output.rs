@@ -10,9 +10,7 @@ use ratatui_core::text::Span;
 use ratatui_crossterm::crossterm::terminal;
 use serde::{Serialize, Serializer};
 
-use super::error::ClientError;
-use super::escape;
-use super::untrusted::Untrusted;
+use super::{ClientError, Untrusted, escape};
 use crate::cli::verbs::Common;
 use crate::values::ids::JobId;
 

@@ -3,14 +3,11 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use super::connection::{Connection, REPLY_PATIENCE};
-use super::error::ClientError;
+use super::connection::REPLY_PATIENCE;
 use super::hold::{self, Held};
-use super::output::{JsonJob, Output, say};
-use super::reply::Follows;
+use super::output::JsonJob;
 use super::units::{self, Bytes};
-use super::untrusted::Untrusted;
-use super::{NO_TUBE, inspect};
+use super::{ClientError, Connection, Follows, NO_TUBE, Output, Untrusted, inspect, say};
 use crate::cli::verbs;
 use crate::time::Seconds;
 use crate::values::ids::JobId;

@@ -4,16 +4,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
-use super::connection::Connection;
-use super::error::{ClientError, Refusal};
-use super::fields::Object;
-use super::inspect;
-use super::output::{Align, Fields, Output, Table, say};
 use super::put::{limits_found, read_whole};
-use super::reply::Follows;
-use super::stats::{Kind, Stats, Value};
 use super::units::Seconds;
-use super::untrusted::Untrusted;
+use super::{
+    Align, ClientError, Connection, Fields, Follows, Kind, Object, Output, Refusal, Stats, Table, Untrusted,
+    Value, inspect, say,
+};
 use crate::cli::verbs::{Common, OneSchedule, Schedule, ScheduleAdd};
 use crate::values::limits::{PAGE_SCHEDULES_MAX, SCHEDULE_BYTES_MAX};
 

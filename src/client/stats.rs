@@ -6,10 +6,10 @@ use std::time::Duration;
 use memchr::memmem;
 use serde::{Serialize, Serializer};
 
-use super::error::ClientError;
 use super::reply::{document, split, unquoted};
 use super::units::{Bytes, Date, Micros, Seconds};
-use super::untrusted::{Untrusted, decimal, integer};
+use super::untrusted::{decimal, integer};
+use super::{ClientError, Untrusted};
 
 /// Which command has replied. Some keys are numbers in one reply and text in another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

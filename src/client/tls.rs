@@ -9,8 +9,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use super::ClientError;
 use super::connection::{Socket, time_left, time_of};
-use super::error::ClientError;
 use super::tls_problem::TlsProblem;
 use crate::cli::verbs::ServerFlags;
 use crate::io::named_file::{self, PEM_BYTES_MAX};

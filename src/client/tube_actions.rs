@@ -5,13 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::NO_TUBE;
-use super::connection::Connection;
-use super::error::ClientError;
 use super::failure::JsonFailure;
-use super::output::{Fields, Output, say};
-use super::stats::Stats;
-use super::{inspect, units};
+use super::{ClientError, Connection, Fields, NO_TUBE, Output, Stats, inspect, say, units};
 use crate::cli::verbs::{self, Common};
 use crate::time::Seconds;
 

@@ -3,11 +3,9 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::error::ClientError;
-use super::output::{Align, Fields, Output, Table};
-use super::stats::{Kind, Stats, Value};
-use super::units;
-use super::{Connection, Follows, Refusal};
+use super::{
+    Align, ClientError, Connection, Fields, Follows, Kind, Output, Refusal, Stats, Table, Value, units,
+};
 use crate::cli::verbs;
 use crate::config::in_unit;
 use crate::config::settings::quoted;

@@ -3,14 +3,10 @@
 use clap::ValueEnum;
 use memchr::memmem;
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::fields::Object;
-use super::output::{Align, Color, Output, Table, say};
-use super::reply::{self, Follows};
-use super::stats::{Kind, Stats};
 use super::units::Seconds;
-use super::untrusted::Untrusted;
+use super::{
+    Align, ClientError, Color, Connection, Follows, Kind, Object, Output, Stats, Table, Untrusted, reply, say,
+};
 use crate::cli::verbs::{self, Column};
 
 /// The columns that count jobs.

@@ -5,12 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::output::{Fields, Output, say};
-use super::stats::Stats;
-use super::untrusted::Untrusted;
-use super::{inspect, tubes};
+use super::{ClientError, Connection, Fields, Output, Stats, Untrusted, inspect, say, tubes};
 use crate::cli::verbs;
 
 /// Lines between two headers on a terminal.

@@ -3,10 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::super::escape::escaped;
 use super::super::output::shortened;
-use super::super::stats::Stats;
-use super::super::untrusted::Untrusted;
+use super::super::{Stats, Untrusted, escaped};
 use super::details::Details;
 use super::tubes::{Rate, Tubes};
 use super::worker::{Report, Request};

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use super::super::stats::Stats;
 use super::super::tubes::matches;
-use super::super::untrusted::Untrusted;
+use super::super::{Stats, Untrusted};
 use crate::cli::verbs::Column;
 
 /// Two readings that are closer give no rate: the clock of the client is not that of the server.

@@ -3,16 +3,9 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::super::connection::Connection;
-use super::super::error::ClientError;
-use super::super::inspect;
-use super::super::reply::Follows;
-use super::super::stats::{Kind, Stats};
-use super::super::target::Target;
 use super::super::tube_actions::pause_tube;
 use super::super::tubes::names;
-use super::super::units;
-use super::super::untrusted::Untrusted;
+use super::super::{ClientError, Connection, Follows, Kind, Stats, Target, Untrusted, inspect, units};
 use super::Event;
 use super::details::{Details, Peeked};
 use crate::time::Seconds;

@@ -5,9 +5,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::super::connection::{Connection, Socket};
-use super::super::error::ClientError;
-use super::super::tube_config;
+use super::super::connection::Socket;
+use super::super::{ClientError, Connection, tube_config};
 use super::report::Report;
 use crate::values::tube_rules::RuleKey;
 

@@ -6,11 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::error::ClientError;
-use super::super::escape;
-use super::super::output::{Fields, say};
-use super::super::units;
-use super::super::untrusted::Untrusted;
+use super::super::{ClientError, Fields, Untrusted, escape, say, units};
 use crate::time;
 
 /// What became of a job.

@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::super::connection::{Connection, REPLY_PATIENCE};
-use super::super::error::ClientError;
-use super::super::reply::Follows;
-use super::super::stats::Stats;
-use super::super::target::Target;
-use super::super::untrusted::Untrusted;
-use super::super::{hold, inspect, reserve, units};
+use super::super::connection::REPLY_PATIENCE;
+use super::super::{
+    ClientError, Connection, Follows, Stats, Target, Untrusted, hold, inspect, reserve, units,
+};
 use super::command::{self, Running};
 use super::control::{Control, Event, Retries};
 use super::report::{Ended, Fate, Report};
