@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "tls")]
 use nix::sys::socket::{MsgFlags, send};
 
-use super::error::ClientError;
-use super::escape::escaped;
-use super::reply::{Follows, ReadError, Reply};
-#[cfg(feature = "tls")]
 use super::tls::{Channel, Incoming};
 use super::tls_problem::TlsProblem;
+#[cfg(feature = "tls")]
+use super::{ClientError, Follows, ReadError, Reply, escaped};
 use crate::config::address::Remote;
 use crate::io::dial::{DialError, dial};
 use crate::io::socket::Address;
@@ -329,33 +327,14 @@ impl Sender {
     }
 
     /// Sends bytes, as long as the server takes them.
-    fn send(&self, mut bytes: &[u8]) -> Result<(), ClientError> {
-        let mut until = Instant::now() + REPLY_PATIENCE;
-        while !bytes.is_empty() {
-            match self.write(bytes, until) {
-                Ok(count) => {
-                    bytes = &bytes[count..];
-                    until += time_of(count);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let error = ReadError::Io(error);
-                    return Err(ClientError::of_server(error, &self.remote, REPLY_PATIENCE));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, bytes: &[u8], until: Instant) -> io::Result<usize> {
-        match &self.layer {
-            Layer::Plain => {
-                self.socket.0.set_write_timeout(time_left(until)?)?;
-                (&*self.socket.0).write(bytes)
-            }
+    fn send(&self, bytes: &[u8]) -> Result<(), ClientError> {
+        let until = Instant::now() + REPLY_PATIENCE;
+        let sent = match &self.layer {
+            Layer::Plain => self.socket.send(bytes, until),
             #[cfg(feature = "tls")]
-            Layer::Tls(channel) => channel.write(bytes, until),
-        }
+            Layer::Tls(channel) => channel.send(bytes, until),
+        };
+        sent.map_err(|error| ClientError::of_server(ReadError::Io(error), &self.remote, REPLY_PATIENCE))
     }
 
     fn flush_if_full(&mut self) -> Result<(), ClientError> {
@@ -406,6 +385,22 @@ impl Socket {
     pub fn close(&self) {
         // This fails only if the connection has ended already.
         let _ = self.0.shutdown(Shutdown::Both);
+    }
+
+    /// Sends bytes, as long as the peer takes them. The time that a slow line needs is added to `until`.
+    pub(super) fn send(&self, mut bytes: &[u8], mut until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.0.set_write_timeout(time_left(until)?)?;
+            match (&*self.0).write(bytes) {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    until += time_of(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Sends what the socket takes without waiting.

@@ -5,10 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::escape::escaped;
-use super::reply::ReadError;
 use super::tls_problem::TlsProblem;
-use super::untrusted::Untrusted;
+use super::{ReadError, Untrusted, escaped};
 use crate::config::ConfigError;
 use crate::config::address::Remote;
 use crate::io::socket::text_of;

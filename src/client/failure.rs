@@ -6,9 +6,8 @@ use std::ffi::{OsStr, OsString};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::error::{ClientError, Refusal, UNAUTHORIZED};
-use super::escape;
-use super::output::say;
+use super::error::UNAUTHORIZED;
+use super::{ClientError, Refusal, escape, say};
 use crate::cli::UsageError;
 use crate::cli::verbs::Verb;
 use crate::config::ConfigError;

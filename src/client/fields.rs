@@ -3,8 +3,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::stats::{Kind, Stats, Value};
-use super::untrusted::Untrusted;
+use super::{Kind, Stats, Untrusted, Value};
 use crate::values::tube_rules::RuleKey;
 
 /// A key of a reply, and the place of its value in the object. A dot leads into an object.
@@ -49,7 +48,8 @@ const SERVER: [Field; 32] = [
 const JOB_LOG: [Field; 2] =
     [("wal-disk-bytes", "job_log.size_bytes"), ("wal-live-bytes", "job_log.live_bytes")];
 
-const TUBE: [Field; 28] = [
+/// The rules of a tube keep the names that `tube-config` has for them.
+const TUBE: [Field; 29] = [
     ("name", "name"),
     ("current-jobs-ready", "ready"),
     ("current-jobs-reserved", "reserved"),
@@ -78,10 +78,8 @@ const TUBE: [Field; 28] = [
     ("job-dead-letters", "rule_counts.dead_letters"),
     ("job-retries", "rule_counts.retries"),
     ("job-expiries", "rule_counts.expiries"),
+    ("rate-waits", "rule_counts.rate_waits"),
 ];
-
-/// The last counter of rules. The rules themselves keep the names that `tube-config` has for them.
-const RATE_WAITS: Field = ("rate-waits", "rule_counts.rate_waits");
 
 const GROUP: [Field; 8] = [
     ("name", "name"),
@@ -177,7 +175,7 @@ impl<'a> Object<'a> {
         let fields: Vec<&Field> = match kind {
             Kind::Server if has_log => SERVER.iter().chain(&JOB_LOG).collect(),
             Kind::Server => SERVER.iter().collect(),
-            Kind::Tube => TUBE.iter().chain([&RATE_WAITS]).collect(),
+            Kind::Tube => TUBE.iter().collect(),
             Kind::Group => GROUP.iter().collect(),
             Kind::Job => JOB.iter().collect(),
             Kind::Schedule => SCHEDULE.iter().collect(),

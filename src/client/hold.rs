@@ -6,14 +6,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
-use super::error::{ClientError, Refusal};
 use super::jobs::Results;
-use super::output::say;
-use super::reply::Follows;
-use super::stats::{Stats, Value};
 use super::units::{self, Seconds};
-use super::{inspect, interrupt};
+use super::{ClientError, Connection, Follows, Refusal, Stats, Value, inspect, interrupt, say};
 use crate::cli::verbs;
 use crate::values::ids::JobId;
 

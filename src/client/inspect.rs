@@ -1,13 +1,7 @@
 //! `beanring stats`, `tube`, `group` and `job`: the statistics of one thing.
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::fields::Object;
-use super::output::{Align, Output, Table};
-use super::reply::Follows;
 use super::sections::section;
-use super::stats::{Kind, Stats, Value};
-use super::untrusted::Untrusted;
+use super::{Align, ClientError, Connection, Follows, Kind, Object, Output, Stats, Table, Untrusted, Value};
 use crate::cli::verbs::{self, Common};
 use crate::values::ids::JobId;
 

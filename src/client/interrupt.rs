@@ -13,9 +13,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 
-use super::error::ClientError;
 use super::failure::JsonFailure;
-use super::output::{Output, say};
+use super::{ClientError, Output, say};
 
 const SIGNALS: [(i32, &str); 3] = [(SIGHUP, "SIGHUP"), (SIGINT, "SIGINT"), (SIGTERM, "SIGTERM")];
 

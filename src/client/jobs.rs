@@ -1,17 +1,17 @@
-//! Verbs for jobs by their ids: `beanring kick`, `bury`, `delete` and `release`.
+//! Verbs for jobs by their ids: `beanring kick`, `bury`, `delete`, `release` and `wait`.
 
 use std::process::ExitCode;
 
 use serde::Serialize;
+use serde_json::json;
 
-use super::NO_TUBE;
-use super::connection::{ASKED_MAX, Connection};
-use super::error::{ClientError, Refusal};
+use super::connection::ASKED_MAX;
 use super::failure::JsonFailure;
-use super::output::{Output, say};
-use super::reply::{Follows, Reply};
-use super::stats::{Kind, Stats};
-use super::{hold, inspect, units};
+use super::reserve::{TIMEOUT_MAX, patience};
+use super::{
+    ClientError, Connection, Fields, Follows, Kind, NO_TUBE, Output, Refusal, Reply, Stats, hold, inspect,
+    say, units,
+};
 use crate::cli::verbs::{self, Common};
 use crate::values::ids::JobId;
 
@@ -30,7 +30,11 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     }
     let kicked = kick_tube(&mut super::connect(&verb.common)?, verb)?;
     let line = format!("kicked {}", units::jobs(kicked));
-    Output::result(&verb.common, &Kicked { tube: &verb.tube, kicked }, &line)?;
+    Output::result(
+        &verb.common,
+        &Fields(vec![("tube", json!(verb.tube)), ("kicked", json!(kicked))]),
+        &line,
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -87,6 +91,44 @@ pub(super) fn release(verb: &verbs::Release) -> Result<ExitCode, ClientError> {
         let pri = verb.pri.map_or(stats.number("pri"), u64::from);
         connection.ask(format!("release {id} {pri} {}", verb.delay))
     })
+}
+
+/// Succeeds only if the job is deleted: that is how a worker finishes it.
+pub(super) fn wait(verb: &verbs::Wait) -> Result<ExitCode, ClientError> {
+    let verbs::Wait { id, timeout, common } = verb;
+    let mut results = Results::new(common);
+    let mut connection = super::connect(common)?;
+    connection.require_decimals(*timeout)?;
+    let time = timeout.map_or(TIMEOUT_MAX, |time| time.min(TIMEOUT_MAX));
+    connection.set_patience(timeout.map(|_| patience(time)));
+    let reply = connection.ask(format!("wait-job {id} {time}"))?;
+    let result = reply.expect("DELETED", &format!("job {id}")).map_err(|refusal| {
+        refusal
+            .meaning("BURIED", "the job is buried; look at it, then kick or delete it")
+            .meaning(
+                "TIMED_OUT",
+                format!("the job was neither deleted nor buried within {}", units::time(time)),
+            )
+            .meaning("NOT_FOUND", "there is no such job; it may have been deleted before")
+            .meaning(
+                "UNKNOWN_COMMAND",
+                format!("the server does not know wait-job; beanring job {id} shows the job"),
+            )
+    });
+    let code = result.as_ref().err().and_then(exit_code);
+    results.add(*id, "DELETED", result)?;
+    results.finish().map(|finished| code.unwrap_or(finished))
+}
+
+/// The exit code that only `wait` has, for an end that a script tells from others.
+fn exit_code(refusal: &Refusal) -> Option<ExitCode> {
+    let code = match refusal.word() {
+        "BURIED" => 4,
+        "TIMED_OUT" => 5,
+        "NOT_FOUND" => 6,
+        _ => return None,
+    };
+    Some(ExitCode::from(code))
 }
 
 /// Does something to each job that takes several commands.
@@ -157,12 +199,6 @@ fn explain(
         }
     }
     Ok(())
-}
-
-#[derive(Serialize)]
-struct Kicked<'a> {
-    tube: &'a str,
-    kicked: u64,
 }
 
 #[derive(Serialize)]

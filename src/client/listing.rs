@@ -1,13 +1,7 @@
 //! `beanring jobs`: the jobs of a tube in one state, in a table.
 
-use super::NO_TUBE;
-use super::connection::Connection;
-use super::error::ClientError;
-use super::fields::Object;
-use super::output::{Align, Output, Table};
-use super::reply::{self, Follows};
-use super::stats::{Kind, Stats};
 use super::units::{Bytes, Seconds};
+use super::{Align, ClientError, Connection, Follows, Kind, NO_TUBE, Object, Output, Stats, Table, reply};
 use crate::cli::verbs;
 use crate::values::job_state::JobState;
 use crate::values::limits::PAGE_JOBS_MAX;

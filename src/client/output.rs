@@ -8,11 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ratatui_core::text::Span;
 use ratatui_crossterm::crossterm::terminal;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::error::ClientError;
-use super::escape;
-use super::untrusted::Untrusted;
+use super::{ClientError, Untrusted, escape};
 use crate::cli::verbs::Common;
 use crate::values::ids::JobId;
 
@@ -42,6 +40,10 @@ pub enum Color {
     /// A state that ends by itself, such as a pause.
     Yellow,
 }
+
+/// A JSON object whose fields keep their order.
+#[derive(Debug)]
+pub(super) struct Fields(pub(super) Vec<(&'static str, serde_json::Value)>);
 
 /// Rows below a header, in columns.
 #[derive(Debug)]
@@ -229,6 +231,12 @@ pub(super) struct JsonJob<'a> {
 enum JsonBody<'a> {
     Text(&'a Untrusted),
     Base64(String),
+}
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 impl<'a> JsonJob<'a> {

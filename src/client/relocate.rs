@@ -6,14 +6,8 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::connection::Connection;
-use super::error::ClientError;
 use super::interrupt::Interrupt;
-use super::output::Output;
-use super::reply::Follows;
-use super::stats::Stats;
-use super::untrusted::Untrusted;
-use super::{NO_TUBE, inspect, units};
+use super::{ClientError, Connection, Follows, NO_TUBE, Output, Stats, Untrusted, inspect, units};
 use crate::cli::verbs;
 use crate::time::Seconds;
 use crate::values::ids::JobId;

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, ErrorKind, Read};
 
 use memchr::memmem;
 
-use super::error::{ClientError, Refusal};
-use super::untrusted::{Untrusted, integer};
+use super::untrusted::integer;
+use super::{ClientError, Refusal, Untrusted};
 use crate::values::ids::JobId;
 use crate::values::limits::JOB_BYTES_MAX;
 

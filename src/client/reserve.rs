@@ -1,19 +1,62 @@
-//! `beanring reserve`: takes the next job of some tubes, and deletes, holds or releases it.
+//! `beanring peek` and `reserve`, which print a job. `reserve` takes the next one of some tubes, and deletes, holds or releases it.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use super::connection::{Connection, REPLY_PATIENCE};
-use super::error::ClientError;
+use super::connection::REPLY_PATIENCE;
 use super::hold::{self, Held};
-use super::output::{Output, say};
-use super::reply::Follows;
-use super::{inspect, peek, units};
+use super::output::JsonJob;
+use super::units::{self, Bytes};
+use super::{ClientError, Connection, Follows, NO_TUBE, Output, Untrusted, inspect, say};
 use crate::cli::verbs;
 use crate::time::Seconds;
+use crate::values::ids::JobId;
 
 /// The longest time that a server accepts in one command.
 pub(super) const TIMEOUT_MAX: Seconds = Seconds::whole(i32::MAX as u32);
+
+pub(super) fn peek(verb: &verbs::Peek) -> Result<(), ClientError> {
+    let mut connection = super::connect(&verb.common)?;
+    let (reply, subject, absent) = match verb.id {
+        Some(id) => {
+            let reply = connection.ask_for(Follows::Job, format!("peek {id}"))?;
+            (reply, format!("job {id}"), "there is no such job".to_owned())
+        }
+        None => {
+            let (tube, state) = (&verb.tube, verb.state.word());
+            let subject = format!("tube {tube}");
+            // `use` would create it.
+            inspect::of_tube(&mut connection, tube, NO_TUBE)?;
+            connection.use_tube(tube)?;
+            let reply = connection.ask_for(Follows::Job, format!("peek-{state}"))?;
+            (reply, subject, format!("the tube has no {state} job"))
+        }
+    };
+    let (id, body) = reply.into_job(&subject).map_err(|refusal| {
+        let unknown = "the server does not know peek-reserved";
+        refusal.meaning("NOT_FOUND", absent).meaning("UNKNOWN_COMMAND", unknown)
+    })?;
+    let mut output = Output::new(&verb.common);
+    print(&mut output, id, &body, verb.body)?;
+    Ok(output.flush()?)
+}
+
+/// Prints a job: a line with id and size, and the body; or only the body.
+fn print(output: &mut Output, id: JobId, body: &Untrusted, is_body_alone: bool) -> io::Result<()> {
+    if output.is_json() {
+        return output.json(&JsonJob::new(id, body));
+    }
+    if !is_body_alone {
+        output.line(&format!("job {id}, {}:", Bytes(body.bytes().len() as u64)))?;
+    }
+    output.body(body)?;
+    // A line for itself, unless the bytes must stay as they are.
+    if !is_body_alone && !output.is_terminal() && !body.bytes().ends_with(b"\n") {
+        output.line("")
+    } else {
+        Ok(())
+    }
+}
 
 pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
@@ -37,7 +80,7 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     })?;
     connection.set_patience(Some(REPLY_PATIENCE));
     let mut output = Output::new(&verb.common);
-    peek::print(&mut output, id, &body, verb.body)?;
+    print(&mut output, id, &body, verb.body)?;
     output.flush()?;
     if output.is_closed() {
         // The body may not have been read, so the job is ready again.

@@ -2,18 +2,14 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use serde::Serialize;
+use serde_json::json;
 
-use super::connection::Connection;
-use super::error::{ClientError, Refusal};
-use super::fields::Object;
-use super::inspect;
-use super::output::{Align, Output, Table, say};
 use super::put::{limits_found, read_whole};
-use super::reply::Follows;
-use super::stats::{Kind, Stats, Value};
 use super::units::Seconds;
-use super::untrusted::Untrusted;
+use super::{
+    Align, ClientError, Connection, Fields, Follows, Kind, Object, Output, Refusal, Stats, Table, Untrusted,
+    Value, inspect, say,
+};
 use crate::cli::verbs::{Common, OneSchedule, Schedule, ScheduleAdd};
 use crate::values::limits::{PAGE_SCHEDULES_MAX, SCHEDULE_BYTES_MAX};
 
@@ -24,18 +20,6 @@ const PAGES_MAX: usize = 2000;
 const TEXT_COLUMNS_MAX: usize = 40;
 
 const ABSENT: &str = "there is no such schedule; see beanring schedule list";
-
-#[derive(Serialize)]
-struct Deleted<'a> {
-    name: &'a str,
-    deleted: bool,
-}
-
-#[derive(Serialize)]
-struct Run<'a> {
-    id: u64,
-    schedule: &'a str,
-}
 
 pub(super) fn run(verb: &Schedule) -> Result<(), ClientError> {
     match verb {
@@ -193,7 +177,8 @@ fn remove(verb: &OneSchedule) -> Result<(), ClientError> {
     let stats = inspect::if_permitted(statistics(&mut connection, name))?;
     let reply = connection.ask(format!("schedule-delete {name}"))?;
     reply.expect("DELETED", &subject(name)).map_err(explained)?;
-    Output::result(common, &Deleted { name, deleted: true }, &format!("deleted {name}"))?;
+    let fields = Fields(vec![("name", json!(name)), ("deleted", json!(true))]);
+    Output::result(common, &fields, &format!("deleted {name}"))?;
     warn_of_file(name, stats.as_ref());
     Ok(())
 }
@@ -220,7 +205,7 @@ fn run_now(verb: &OneSchedule) -> Result<(), ClientError> {
         }
     })?;
     let id = reply.count()?;
-    Output::result(common, &Run { id, schedule: name }, &id.to_string())
+    Output::result(common, &Fields(vec![("id", json!(id)), ("schedule", json!(name))]), &id.to_string())
 }
 
 /// Returns the limits that refuse the jobs of a schedule, as far as the server tells them.

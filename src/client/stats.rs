@@ -6,10 +6,10 @@ use std::time::Duration;
 use memchr::memmem;
 use serde::{Serialize, Serializer};
 
-use super::error::ClientError;
 use super::reply::{document, split, unquoted};
 use super::units::{Bytes, Date, Micros, Seconds};
-use super::untrusted::{Untrusted, decimal, integer};
+use super::untrusted::{decimal, integer};
+use super::{ClientError, Untrusted};
 
 /// Which command has replied. Some keys are numbers in one reply and text in another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,30 +179,21 @@ fn is_size(key: &[u8]) -> bool {
 }
 
 fn is_time(key: &[u8]) -> bool {
-    let times = [
+    let is_of_a_kind = ["age", "delay", "left"].into_iter().any(|kind| {
+        key.strip_suffix(kind.as_bytes()).is_some_and(|before| before.is_empty() || before.ends_with(b"-"))
+    });
+    let others = [
         "uptime",
-        "age",
-        "delay",
         "ttr",
-        "time-left",
         "pause",
-        "pause-time-left",
-        "oldest-ready-age",
         "default-ttr",
         "retention",
         "retry-for",
-        "retry-delay",
-        "retry-max-delay",
-        "note-age",
-        "note-2-age",
-        "note-3-age",
-        "next-run-left",
-        "last-run-age",
         "last-run-late",
         "replication-lease",
         "replication-lag",
     ];
-    is_one_of(key, &times)
+    is_of_a_kind || is_one_of(key, &others)
 }
 
 fn is_one_of(key: &[u8], keys: &[&str]) -> bool {

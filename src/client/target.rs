@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "tls")]
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::escape::escaped;
-use super::output::say;
+use super::{ClientError, Connection, escaped, say};
 use crate::cli::verbs::ServerFlags;
 use crate::config::address::Remote;
 use crate::config::passwords;

@@ -9,8 +9,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use super::ClientError;
 use super::connection::{Socket, time_left, time_of};
-use super::error::ClientError;
 use super::tls_problem::TlsProblem;
 use crate::cli::verbs::ServerFlags;
 use crate::io::named_file::{self, PEM_BYTES_MAX};
@@ -134,7 +134,7 @@ impl Channel {
         let mut incoming = Incoming { bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 };
         let failed = |error: io::Error| TlsProblem::in_handshake(&error);
         while session.is_handshaking() {
-            send(&socket, &take_output(&mut session), until).map_err(failed)?;
+            socket.send(&take_output(&mut session), until).map_err(failed)?;
             if incoming.is_empty()
                 && incoming.receive(&socket, time_left(until).map_err(failed)?).map_err(failed)? == 0
             {
@@ -142,11 +142,11 @@ impl Channel {
             }
             if let Err(error) = incoming.feed(&mut session) {
                 // The server's log should say why. There is nothing to do if this fails too.
-                let _ = send(&socket, &take_output(&mut session), until);
+                let _ = socket.send(&take_output(&mut session), until);
                 return Err(failed(error));
             }
         }
-        send(&socket, &take_output(&mut session), until).map_err(failed)?;
+        socket.send(&take_output(&mut session), until).map_err(failed)?;
         Ok((Self(Arc::new(Shared { socket, session: Mutex::new(session) })), incoming))
     }
 
@@ -177,19 +177,21 @@ impl Channel {
         }
     }
 
-    /// Sends plaintext, at most 64 KiB of it, and returns how much. The time that a slow line needs is added to `until`.
+    /// Sends plaintext, as long as the peer takes it. The time that a slow line needs is added to `until`.
     ///
     /// # Errors
     /// If the connection breaks, or the peer does not take it in time.
-    pub(super) fn write(&self, bytes: &[u8], until: Instant) -> io::Result<usize> {
-        let count = bytes.len().min(OUTPUT_BYTES);
-        let output = {
-            let mut session = self.session();
-            session.writer().write_all(&bytes[..count])?;
-            take_output(&mut session)
-        };
-        send(&self.0.socket, &output, until).map_err(|error| self.reason(error))?;
-        Ok(count)
+    pub(super) fn send(&self, bytes: &[u8], mut until: Instant) -> io::Result<()> {
+        for some in bytes.chunks(OUTPUT_BYTES) {
+            let output = {
+                let mut session = self.session();
+                session.writer().write_all(some)?;
+                take_output(&mut session)
+            };
+            self.0.socket.send(&output, until).map_err(|error| self.reason(error))?;
+            until += time_of(some.len());
+        }
+        Ok(())
     }
 
     /// Replaces the error of a send by the alert that the server has sent before it closed the connection, if there is one: it
@@ -257,20 +259,4 @@ fn take_output(session: &mut ClientConnection) -> Vec<u8> {
         session.write_tls(&mut output).expect("memory takes everything");
     }
     output
-}
-
-/// Sends ciphertext, as long as the peer takes it. The time that a slow line needs is added to `until`.
-fn send(socket: &Socket, mut bytes: &[u8], mut until: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        socket.0.set_write_timeout(time_left(until)?)?;
-        match (&*socket.0).write(bytes) {
-            Ok(count) => {
-                bytes = &bytes[count..];
-                until += time_of(count);
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

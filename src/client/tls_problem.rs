@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::escape::escaped;
+use super::escaped;
 
 /// Why there is no TLS with a server.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

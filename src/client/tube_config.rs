@@ -1,24 +1,16 @@
 //! `beanring tube-config`: rules of a tube.
 
 use serde::Serialize;
+use serde_json::json;
 
-use super::error::ClientError;
-use super::output::{Align, Output, Table};
-use super::stats::{Kind, Stats, Value};
-use super::units;
-use super::{Connection, Follows, Refusal};
+use super::{
+    Align, ClientError, Connection, Fields, Follows, Kind, Output, Refusal, Stats, Table, Value, units,
+};
 use crate::cli::verbs;
 use crate::config::in_unit;
 use crate::config::settings::quoted;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey, Unit};
-
-#[derive(Serialize)]
-struct Configured<'a> {
-    tube: &'a str,
-    key: &'static str,
-    value: Value,
-}
 
 #[derive(Serialize)]
 struct Rules<'a> {
@@ -59,7 +51,12 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
         "0" => format!("removed {word} of {tube}"),
         _ => format!("set {word} of {tube} to {given}"),
     };
-    Output::result(common, &Configured { tube, key: word, value: typed(key, value) }, &line)
+    let value = json!(typed(key, value));
+    Output::result(
+        common,
+        &Fields(vec![("tube", json!(tube)), ("key", json!(word)), ("value", value)]),
+        &line,
+    )
 }
 
 /// Returns the value of a rule as the protocol has it, without the unit of a size or a time. It is checked here, so that a

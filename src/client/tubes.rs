@@ -1,39 +1,16 @@
 //! `beanring tubes`: all tubes in a table.
 
-use std::cmp::Reverse;
-
+use clap::ValueEnum;
 use memchr::memmem;
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::fields::Object;
-use super::output::{Align, Color, Output, Table, say};
-use super::reply::{self, Follows};
-use super::stats::{Kind, Stats};
 use super::units::Seconds;
-use super::untrusted::Untrusted;
+use super::{
+    Align, ClientError, Color, Connection, Follows, Kind, Object, Output, Stats, Table, Untrusted, reply, say,
+};
 use crate::cli::verbs::{self, Column};
 
-/// A title and its key in `stats-tube`.
-type Titled = (&'static str, &'static str);
-
-const COUNTS: [Titled; 6] = [
-    ("READY", "current-jobs-ready"),
-    ("RESERVED", "current-jobs-reserved"),
-    ("DELAYED", "current-jobs-delayed"),
-    ("BURIED", "current-jobs-buried"),
-    ("WAITING", "current-waiting"),
-    ("PUTS", "total-jobs"),
-];
-
-/// The number of [`COUNTS`] that count jobs, of which the last are the buried ones.
-const STATES: usize = 4;
-const BURIED: usize = STATES - 1;
-
-/// The column behind that of the buried jobs, if a tube has held ones. Most servers have none, and a line has 80 columns.
-const HELD: Titled = ("HELD", "current-jobs-held");
-
-const OLDEST: &str = "oldest-ready-age";
+/// The columns that count jobs.
+const STATES: [Column; 5] = [Column::Ready, Column::Reserved, Column::Delayed, Column::Buried, Column::Held];
 
 pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
@@ -43,10 +20,9 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
         .filter(|name| verb.pattern.as_ref().is_none_or(|text| matches(text, name.bytes())))
         .collect();
     let mut tubes = statistics(&mut connection, &shown)?;
-    let has_jobs = |tube: &Stats| COUNTS[..STATES].iter().chain([&HELD]).any(|(_, key)| tube.number(key) > 0);
+    let has_jobs = |tube: &Stats| STATES.iter().any(|state| state.number(tube) > 0);
     tubes.retain(|tube| !verb.busy || has_jobs(tube));
-    let has_age = tubes.iter().any(|tube| tube.get(OLDEST).is_some());
-    if verb.sort == Column::Oldest && !has_age && !tubes.is_empty() {
+    if verb.sort == Column::Oldest && !has_age(&tubes) && !tubes.is_empty() {
         say("beanring: the server does not report the age of ready jobs; the order is by name");
     }
     sort(&mut tubes, verb.sort);
@@ -84,63 +60,85 @@ pub(super) fn statistics(
     Ok(tubes)
 }
 
+/// Whether the server reports the age of ready jobs. beanstalkd does not.
+fn has_age(tubes: &[Stats]) -> bool {
+    tubes.iter().any(|tube| tube.get(Column::Oldest.key()).is_some())
+}
+
 fn sort(tubes: &mut [Stats], column: Column) {
     tubes.sort_by(|one, other| {
-        let rank = |tube: &Stats| column.key().map(|key| Reverse(tube.number(key)));
-        rank(one).cmp(&rank(other)).then_with(|| one.text("name").cmp(other.text("name")))
+        let by_number = column.number(other).cmp(&column.number(one));
+        by_number.then_with(|| one.text("name").cmp(other.text("name")))
     });
 }
 
 impl Column {
-    /// The key of its number in `stats-tube`.
-    pub(super) const fn key(self) -> Option<&'static str> {
-        Some(match self {
-            Self::Name => return None,
-            Self::Ready => "current-jobs-ready",
-            Self::Reserved => "current-jobs-reserved",
-            Self::Delayed => "current-jobs-delayed",
-            Self::Buried => "current-jobs-buried",
-            Self::Held => HELD.1,
-            Self::Waiting => "current-waiting",
-            Self::Puts => "total-jobs",
-            Self::Deletes => "cmd-delete",
-            Self::Oldest => OLDEST,
-            Self::Paused => "pause-time-left",
-        })
+    /// The title in a table, of puts and deletes as rates.
+    pub(super) const fn title(self) -> &'static str {
+        self.title_and_key().0
+    }
+
+    /// The key in `stats-tube`.
+    pub(super) const fn key(self) -> &'static str {
+        self.title_and_key().1
+    }
+
+    const fn title_and_key(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Name => ("TUBE", "name"),
+            Self::Ready => ("READY", "current-jobs-ready"),
+            Self::Reserved => ("RESERVED", "current-jobs-reserved"),
+            Self::Delayed => ("DELAYED", "current-jobs-delayed"),
+            Self::Buried => ("BURIED", "current-jobs-buried"),
+            Self::Held => ("HELD", "current-jobs-held"),
+            Self::Waiting => ("WAITING", "current-waiting"),
+            Self::Puts => ("PUT/S", "total-jobs"),
+            Self::Deletes => ("DELETE/S", "cmd-delete"),
+            Self::Oldest => ("OLDEST", "oldest-ready-age"),
+            Self::Paused => ("PAUSED", "pause-time-left"),
+        }
+    }
+
+    /// The number of a tube; 0 for its name.
+    pub(super) fn number(self, tube: &Stats) -> u64 {
+        tube.number(self.key())
+    }
+
+    fn cell(self, tube: &Stats) -> String {
+        match (self, self.number(tube)) {
+            (Self::Name, _) => tube.text("name").to_string(),
+            (Self::Oldest, _) if Self::Ready.number(tube) == 0 => "-".to_owned(),
+            (Self::Paused, 0) => "-".to_owned(),
+            (Self::Oldest | Self::Paused, seconds) => Seconds(seconds).to_string(),
+            (_, number) => number.to_string(),
+        }
     }
 }
 
 fn table(tubes: &[Stats]) -> Table {
-    // beanstalkd does not have it.
-    let has_age = tubes.iter().any(|tube| tube.get(OLDEST).is_some());
-    let has_held = tubes.iter().any(|tube| tube.number(HELD.1) > 0);
-    let (states, others) = COUNTS.split_at(STATES);
-    let counts = || states.iter().chain(has_held.then_some(&HELD)).chain(others);
-    let mut columns = vec![("TUBE", Align::Left)];
-    columns.extend(counts().map(|(title, _)| (*title, Align::Right)));
-    if has_age {
-        columns.push(("OLDEST", Align::Right));
-    }
-    columns.push(("PAUSED FOR", Align::Right));
-    let mut table = Table::new(&columns);
+    let is_shown = |column: &Column| match column {
+        Column::Deletes => false,
+        // Most servers have none, and a line has 80 columns.
+        Column::Held => tubes.iter().any(|tube| column.number(tube) > 0),
+        Column::Oldest => has_age(tubes),
+        _ => true,
+    };
+    let columns: Vec<Column> = Column::value_variants().iter().copied().filter(is_shown).collect();
+    let titled = |column: &Column| match column {
+        Column::Name => (column.title(), Align::Left),
+        Column::Puts => ("PUTS", Align::Right),
+        Column::Paused => ("PAUSED FOR", Align::Right),
+        _ => (column.title(), Align::Right),
+    };
+    let mut table = Table::new(&columns.iter().map(titled).collect::<Vec<_>>());
     for tube in tubes {
-        let mut cells = vec![tube.text("name").to_string()];
-        cells.extend(counts().map(|(_, key)| tube.number(key).to_string()));
-        let time = |key, is_there| match tube.number(key) {
-            seconds if is_there => Seconds(seconds).to_string(),
-            _ => "-".to_owned(),
-        };
-        if has_age {
-            cells.push(time(OLDEST, tube.number(COUNTS[0].1) > 0));
-        }
-        cells.push(time("pause-time-left", tube.number("pause-time-left") > 0));
-        let paused_for = cells.len() - 1;
-        table.row(cells);
-        if tube.number(COUNTS[BURIED].1) > 0 {
-            table.color(1 + BURIED, Color::Red);
-        }
-        if tube.number("pause-time-left") > 0 {
-            table.color(paused_for, Color::Yellow);
+        table.row(columns.iter().map(|column| column.cell(tube)));
+        for (at, column) in columns.iter().enumerate() {
+            match column {
+                Column::Buried if column.number(tube) > 0 => table.color(at, Color::Red),
+                Column::Paused if column.number(tube) > 0 => table.color(at, Color::Yellow),
+                _ => {}
+            }
         }
     }
     table

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use jiff::{SignedDuration, civil};
-
 use crate::config::size;
 use crate::time;
 
@@ -23,13 +21,15 @@ pub struct Micros(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Date(pub u64);
 
+/// The first second of the year 10000.
+const YEAR_10000: u64 = 253_402_300_800;
+
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = SignedDuration::from_secs(i64::try_from(self.0).unwrap_or(i64::MAX));
-        match civil::date(1970, 1, 1).at(0, 0, 0, 0).checked_add(since) {
-            Ok(moment) => write!(f, "{} {} UTC", moment.date(), moment.time()),
-            Err(_) => f.write_str("after 9999"),
+        if self.0 >= YEAR_10000 {
+            return f.write_str("after 9999");
         }
+        f.write_str(&time::date(self.0).replace('T', " ").replace('Z', " UTC"))
     }
 }
 
@@ -77,7 +77,12 @@ pub(super) fn time(time: time::Seconds) -> String {
 
 /// A number of jobs: `1 job`, `2 jobs`.
 pub(super) fn jobs(count: u64) -> String {
-    format!("{count} job{}", if count == 1 { "" } else { "s" })
+    counted(count, "job")
+}
+
+/// A number of things: `1 run`, `2 runs`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A number of bytes that the command line takes, with the largest unit that leaves a whole number: `1536`, `64KiB`.

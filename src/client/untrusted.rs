@@ -5,7 +5,7 @@ use std::str::Utf8Error;
 
 use serde::{Serialize, Serializer};
 
-use super::escape::{escaped, escaped_lines};
+use super::{escaped, escaped_lines};
 use crate::values::tube_name::TubeName;
 
 /// Bytes of a reply. Their `Display` is [`escaped`], and there is no way to a `str` but a tube name that the protocol allows.

@@ -3,31 +3,25 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde_json::Value;
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::escape::escaped;
-use super::output::{Output, say};
-use super::stats::Stats;
-use super::untrusted::Untrusted;
-use super::{inspect, tubes};
+use super::{ClientError, Connection, Fields, Output, Stats, Untrusted, inspect, say, tubes};
 use crate::cli::verbs;
 
 /// Lines between two headers on a terminal.
 const HEADER_LINES: u32 = 20;
 
-/// The columns with a number: header, and width.
-const COLUMNS: [(&str, usize); 9] = [
-    ("READY", 9),
-    ("RESERVED", 9),
-    ("DELAYED", 9),
-    ("BURIED", 9),
-    ("WAITING", 8),
-    ("PUT/S", 9),
-    ("DELETE/S", 9),
-    ("BURY/S", 7),
-    ("TIMEOUT/S", 10),
+/// The columns with a number: name in JSON, header, and width. The first are counts of jobs and clients, the others rates.
+const COLUMNS: [(&str, &str, usize); 9] = [
+    ("ready", "READY", 9),
+    ("reserved", "RESERVED", 9),
+    ("delayed", "DELAYED", 9),
+    ("buried", "BURIED", 9),
+    ("waiting", "WAITING", 8),
+    ("put_per_second", "PUT/S", 9),
+    ("delete_per_second", "DELETE/S", 9),
+    ("bury_per_second", "BURY/S", 7),
+    ("timeout_per_second", "TIMEOUT/S", 10),
 ];
 
 /// Jobs at one time, and counters up to it.
@@ -39,25 +33,6 @@ struct Counts {
     total: [Option<u64>; 4],
 }
 
-/// A line of output.
-#[derive(Serialize)]
-struct Line<'a> {
-    /// Seconds since 1970.
-    time: f64,
-    /// `None` for the whole server.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tube: Option<&'a str>,
-    ready: u64,
-    reserved: u64,
-    delayed: u64,
-    buried: u64,
-    waiting: u64,
-    put_per_second: Option<f64>,
-    delete_per_second: Option<f64>,
-    bury_per_second: Option<f64>,
-    timeout_per_second: Option<f64>,
-}
-
 pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let mut output = Output::new(&verb.common);
@@ -65,7 +40,6 @@ pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
         if verb.tubes.is_empty() { vec![None] } else { verb.tubes.iter().cloned().map(Some).collect() };
     let first = read(&mut connection, &names)?;
     for (name, _) in names.iter().flatten().zip(&first).filter(|(_, counts)| counts.is_none()) {
-        let name = escaped(name.as_bytes());
         say(format_args!("beanring: there is no tube {name}; its numbers are 0 until it exists"));
     }
     let mut before = known(first);
@@ -85,15 +59,16 @@ pub(super) fn run(verb: &verbs::Watch) -> Result<(), ClientError> {
             }
             shown[place] = Some(*counts);
             let name = names[place].as_deref();
+            let numbers = numbers(counts, before, elapsed);
             if output.is_json() {
-                output.json(&line(name, counts, before, elapsed))?;
+                output.json(&json(name, numbers))?;
                 continue;
             }
             if lines == 0 || lines % HEADER_LINES == 0 && output.is_terminal() {
                 output.line(&header(&names))?;
             }
             lines += 1;
-            output.line(&text(&line(name, counts, before, elapsed), name_width(&names)))?;
+            output.line(&text(name, name_width(&names), &numbers))?;
         }
         output.flush()?;
         if output.is_closed() {
@@ -137,28 +112,26 @@ impl Counts {
     }
 }
 
-fn line<'a>(name: Option<&'a str>, counts: &Counts, before: &Counts, elapsed: f64) -> Line<'a> {
-    let rate = |at: usize| {
-        let total = counts.total[at]?;
+/// Returns the numbers of a line: the counts, and the rates of what is counted.
+fn numbers(counts: &Counts, before: &Counts, elapsed: f64) -> Vec<Value> {
+    let rate = |(total, before): (&Option<u64>, &Option<u64>)| {
+        let (total, before) = ((*total)?, before.unwrap_or(0));
         // The counters of a tube that is new begin at 0.
-        let since = total.checked_sub(before.total[at].unwrap_or(0)).unwrap_or(total);
+        let since = total.checked_sub(before).unwrap_or(total);
         Some((since as f64 / elapsed * 10.0).round() / 10.0)
     };
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let [ready, reserved, delayed, buried, waiting] = counts.now;
-    Line {
-        time: (time.as_secs_f64() * 1000.0).round() / 1000.0,
-        tube: name,
-        ready,
-        reserved,
-        delayed,
-        buried,
-        waiting,
-        put_per_second: rate(0),
-        delete_per_second: rate(1),
-        bury_per_second: rate(2),
-        timeout_per_second: rate(3),
-    }
+    let rates = counts.total.iter().zip(&before.total).map(rate);
+    counts.now.into_iter().map(Value::from).chain(rates.map(Value::from)).collect()
+}
+
+/// A line of JSON. Without a name it is that of the whole server.
+fn json(name: Option<&str>, numbers: Vec<Value>) -> Fields {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = (since_1970.as_secs_f64() * 1000.0).round() / 1000.0;
+    let mut fields = vec![("time", Value::from(time))];
+    fields.extend(name.map(|name| ("tube", Value::from(name))));
+    fields.extend(COLUMNS.iter().map(|(key, ..)| *key).zip(numbers));
+    Fields(fields)
 }
 
 /// The width of the first column: 0 without names.
@@ -169,23 +142,15 @@ fn name_width(names: &[Option<String>]) -> usize {
 fn header(names: &[Option<String>]) -> String {
     let width = name_width(names);
     let first = if width == 0 { String::new() } else { format!("{:width$}", "TUBE") };
-    first + &COLUMNS.iter().map(|(title, width)| format!("{title:>width$}")).collect::<String>()
+    first + &COLUMNS.iter().map(|(_, title, width)| format!("{title:>width$}")).collect::<String>()
 }
 
-fn text(line: &Line<'_>, width: usize) -> String {
-    let name = line.tube.map_or_else(String::new, |name| escaped(name.as_bytes()));
-    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| rate.round().to_string());
-    let cells = [
-        line.ready.to_string(),
-        line.reserved.to_string(),
-        line.delayed.to_string(),
-        line.buried.to_string(),
-        line.waiting.to_string(),
-        rate(line.put_per_second),
-        rate(line.delete_per_second),
-        rate(line.bury_per_second),
-        rate(line.timeout_per_second),
-    ];
-    let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
-    format!("{name:width$}") + &cells.collect::<String>()
+fn text(name: Option<&str>, name_width: usize, numbers: &[Value]) -> String {
+    let cell = |(number, (.., width)): (&Value, &(_, _, usize))| {
+        let rate = || number.as_f64().map_or_else(|| "-".to_owned(), |rate| rate.round().to_string());
+        let text = number.as_u64().map_or_else(rate, |count| count.to_string());
+        format!("{text:>width$}")
+    };
+    let cells: String = numbers.iter().zip(&COLUMNS).map(cell).collect();
+    format!("{:name_width$}{cells}", name.unwrap_or_default())
 }

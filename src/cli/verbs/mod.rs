@@ -15,7 +15,7 @@ pub use self::server::ServerFlags;
 pub use self::show::{Column, Group, Job, Jobs, Peek, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, TubeConfig};
 use self::values::parse_address;
-pub use self::values::time;
+pub use self::values::{count, time};
 
 /// What the help of every verb ends with.
 const ADDRESS_HELP: &str = "\

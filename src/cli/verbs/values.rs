@@ -104,7 +104,11 @@ pub(super) fn priority(text: &str) -> Result<u32, String> {
     number(text, 0, u32::MAX)
 }
 
-pub(super) fn count(text: &str) -> Result<u32, String> {
+/// A number from 1, as of jobs.
+///
+/// # Errors
+/// If the text is something else.
+pub fn count(text: &str) -> Result<u32, String> {
     number(text, 1, u32::MAX)
 }
 

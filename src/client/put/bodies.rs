@@ -11,10 +11,8 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::super::error::ClientError;
-use super::super::escape::escaped;
 use super::super::interrupt::{Interrupt, Interruptible};
-use super::super::output::say;
+use super::super::{ClientError, escaped, say};
 use crate::cli::verbs::Put;
 use crate::values::limits::JOB_BYTES_MAX;
 

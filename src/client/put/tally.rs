@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::error::{ClientError, Refusal};
 use super::super::failure::JsonFailure;
-use super::super::output::{Output, say};
-use super::super::reply::Reply;
 use super::super::units::jobs;
-use super::super::untrusted::{Untrusted, integer};
+use super::super::untrusted::integer;
+use super::super::{ClientError, Output, Refusal, Reply, Untrusted, say};
 use super::bodies::Place;
 use crate::cli::verbs::Put;
 

@@ -26,23 +26,6 @@ const NAME_WIDTH_MIN: u16 = 16;
 const NAME_WIDTH_WANTED: u16 = 24;
 
 impl Column {
-    /// The title in the table.
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Self::Name => "TUBE",
-            Self::Ready => "READY",
-            Self::Reserved => "RESERVED",
-            Self::Delayed => "DELAYED",
-            Self::Buried => "BURIED",
-            Self::Held => "HELD",
-            Self::Waiting => "WAITING",
-            Self::Puts => "PUT/S",
-            Self::Deletes => "DELETE/S",
-            Self::Oldest => "OLDEST",
-            Self::Paused => "PAUSED",
-        }
-    }
-
     /// The width on the screen: that of the title with the mark of the order, and at least that of a cell.
     pub(super) const fn width(self) -> u16 {
         let title = self.title().len() as u16 + 1;
@@ -55,8 +38,8 @@ impl Column {
         all[(self as usize).wrapping_add_signed(step).wrapping_add(all.len()) % all.len()]
     }
 
-    /// The text of a cell, except for the name.
-    pub(super) fn cell(self, tube: &Tube) -> String {
+    /// The text of a cell on the screen, except for the name.
+    pub(super) fn cell_of_rate(self, tube: &Tube) -> String {
         let Some(counts) = &tube.counts else { return "?".to_owned() };
         match (self, counts.of(self)) {
             (Self::Puts, _) => rate(counts.put.per_second()),

@@ -3,10 +3,8 @@
 use ratatui_core::style::Modifier;
 use ratatui_core::text::{Line, Span};
 
-use super::super::escape::{escaped, escaped_lines};
-use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
-use super::super::untrusted::Untrusted;
+use super::super::{Stats, Untrusted, Value, escaped, escaped_lines};
 use super::view::wrapped;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;

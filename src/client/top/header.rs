@@ -5,9 +5,8 @@ use std::time::Duration;
 use ratatui_core::style::{Color, Style};
 use ratatui_core::text::{Line, Span};
 
-use super::super::escape::escaped;
-use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
+use super::super::{Stats, Value, escaped};
 use super::columns::{count, rate};
 use super::state::{Server, State};
 use super::view::Theme;

@@ -229,12 +229,6 @@ fn type_key(state: &mut State, code: KeyCode) {
     state.prompt = Some(prompt);
 }
 
-/// A number of jobs.
-fn number(text: &str) -> Option<u32> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|count| is_number && *count > 0)
-}
-
 fn enter(state: &mut State, mut prompt: Prompt) {
     // Without a text nothing is done.
     if prompt.text.is_empty() {
@@ -247,7 +241,7 @@ fn enter(state: &mut State, mut prompt: Prompt) {
             time.map(|time| Request::Pause { tube: tube.clone(), time })
         }
         Ask::Kick { tube } => {
-            let count = number(&prompt.text).ok_or(NUMBER_HINT);
+            let count = verbs::count(&prompt.text).map_err(|_| NUMBER_HINT);
             count.map(|count| Request::Kick { tube: tube.clone(), count })
         }
     };

@@ -7,7 +7,6 @@ mod columns;
 mod details;
 mod header;
 mod keys;
-mod refusals;
 mod schedule;
 mod screen;
 mod state;

@@ -1,20 +1,30 @@
 //! Everything that the screen shows. Keys and reports change it; nothing here waits.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::super::escape::escaped;
 use super::super::output::shortened;
-use super::super::stats::Stats;
-use super::super::untrusted::Untrusted;
+use super::super::{Stats, Untrusted, escaped};
 use super::details::Details;
-use super::refusals::Refusals;
 use super::tubes::{Rate, Tubes};
 use super::worker::{Report, Request};
 use crate::cli::verbs::Column;
 
 /// The counters of commands that hand out jobs.
 const RESERVES: [&str; 2] = ["cmd-reserve", "cmd-reserve-with-timeout"];
+
+/// How long refusals are recent at least, and half of how long they are at most: as in the console.
+const RECENT: Duration = Duration::from_mins(5);
+
+/// Keys of `stats`, and the reason on the screen. A full tube and a large job are no lack of the server.
+const REASONS: [(&str, &str); 4] = [
+    ("put-refusals-memory", "memory limit"),
+    ("put-refusals-keys", "idempotency keys"),
+    ("put-refusals-disk", "full disk"),
+    ("put-refusals-draining", "drain mode"),
+];
+
+type RefusalCounts = [u64; REASONS.len()];
 
 /// The columns of a tube's name in a question, before its words are left out.
 const NAME_COLUMNS_MIN: usize = 8;
@@ -59,6 +69,15 @@ pub(super) struct Server {
     pub(super) reserve: Rate,
     pub(super) delete: Rate,
     pub(super) refusals: Refusals,
+}
+
+/// Counts of refused puts since the program has seen the first statistics.
+#[derive(Default, Debug)]
+pub(super) struct Refusals {
+    counts: RefusalCounts,
+    /// The counts at the begin of the present interval, and of the one before.
+    begins: [RefusalCounts; 2],
+    begun_at: Option<Instant>,
 }
 
 /// Where the selected tube is.
@@ -326,6 +345,28 @@ impl Server {
     /// A number of the server's statistics; 0 if it has none.
     pub(super) fn number(&self, key: &str) -> u64 {
         self.stats.as_ref().map_or(0, |stats| stats.number(key))
+    }
+}
+
+impl Refusals {
+    /// Takes over the counts of the server.
+    pub(super) fn read(&mut self, now: Instant, stats: &Stats) {
+        self.counts = REASONS.map(|(key, _)| stats.number(key));
+        match self.begun_at {
+            None => (self.begins, self.begun_at) = ([self.counts; 2], Some(now)),
+            Some(at) if now.duration_since(at) >= RECENT => {
+                (self.begins, self.begun_at) = ([self.counts, self.begins[0]], Some(now));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// `puts refused: 12 (memory limit), 3 (full disk)`, if there are any.
+    pub(super) fn text(&self) -> Option<String> {
+        let recent = |at: usize| self.counts[at].saturating_sub(self.begins[1][at]);
+        let parts = REASONS.iter().enumerate().filter(|(at, _)| recent(*at) > 0);
+        let parts: Vec<String> = parts.map(|(at, (_, why))| format!("{} ({why})", recent(at))).collect();
+        (!parts.is_empty()).then(|| format!("puts refused: {}", parts.join(", ")))
     }
 }
 

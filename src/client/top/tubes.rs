@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use super::super::stats::Stats;
 use super::super::tubes::matches;
-use super::super::untrusted::Untrusted;
+use super::super::{Stats, Untrusted};
 use crate::cli::verbs::Column;
 
 /// Two readings that are closer give no rate: the clock of the client is not that of the server.
@@ -79,11 +78,11 @@ impl Counts {
     /// Takes over new statistics.
     fn read(&mut self, now: Instant, stats: &Stats) {
         for (number, column) in self.numbers.iter_mut().zip(Column::value_variants()) {
-            *number = column.key().map_or(0, |key| stats.number(key));
+            *number = column.number(stats);
         }
         self.put.read(now, self.of(Column::Puts));
         self.delete.read(now, self.of(Column::Deletes));
-        self.has_oldest = stats.get("oldest-ready-age").is_some();
+        self.has_oldest = stats.get(Column::Oldest.key()).is_some();
     }
 
     /// The number of a column. That of puts and deletes is a total.

@@ -124,7 +124,7 @@ fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
                 _ => Style::new(),
             };
             // Numbers are below the last letter of the title.
-            let text = format!("{:>width$}", column.cell(tube), width = usize::from(column.width()));
+            let text = format!("{:>width$}", column.cell_of_rate(tube), width = usize::from(column.width()));
             buffer.set_stringn(x, y, text, usize::from(column.width()), style);
             x += column.width() + 1;
         }

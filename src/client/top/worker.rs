@@ -3,19 +3,12 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::super::connection::Connection;
-use super::super::error::ClientError;
-use super::super::escape::escaped;
-use super::super::inspect;
-use super::super::reply::Follows;
-use super::super::stats::{Kind, Stats};
-use super::super::target::Target;
+use super::super::tube_actions::pause_tube;
 use super::super::tubes::names;
-use super::super::units;
-use super::super::untrusted::Untrusted;
+use super::super::{ClientError, Connection, Follows, Kind, Stats, Target, Untrusted, inspect, units};
 use super::Event;
 use super::details::{Details, Peeked};
-use crate::time;
+use crate::time::Seconds;
 use crate::values::job_state::JobState;
 
 /// The longest time for a reply. A server that needs longer is shown as gone.
@@ -24,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What `NOT_FOUND` means for a tube that was on the screen.
 const NO_TUBE: &str = "there is no such tube any more";
 
-/// What the worker is asked for.
+/// What the worker is asked for. Names of tubes are those that the protocol allows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Request {
     /// The statistics of the server, and the names of the tubes unless their number is this one.
@@ -32,7 +25,7 @@ pub(super) enum Request {
     /// The statistics of some tubes.
     Tubes(Vec<String>),
     /// A pause of this number of seconds.
-    Pause { tube: String, time: time::Seconds },
+    Pause { tube: String, time: Seconds },
     /// Buried jobs, or else delayed ones, are made ready.
     Kick { tube: String, count: u32 },
     /// Statistics and next jobs of a tube.
@@ -43,8 +36,8 @@ impl Request {
     /// What it changes, for a message; none if it only reads.
     pub(super) fn action(&self) -> Option<String> {
         match self {
-            Self::Pause { tube, .. } => Some(format!("pause of {}", escaped(tube.as_bytes()))),
-            Self::Kick { tube, .. } => Some(format!("kick of {}", escaped(tube.as_bytes()))),
+            Self::Pause { tube, .. } => Some(format!("pause of {tube}")),
+            Self::Kick { tube, .. } => Some(format!("kick of {tube}")),
             Self::Poll { .. } | Self::Tubes(_) | Self::Details(_) => None,
         }
     }
@@ -111,20 +104,11 @@ impl Worker {
                 Ok(Report::Server { stats: Box::new(stats), names })
             }
             Request::Tubes(names) => tubes(connection, names).map(Report::Tubes),
-            Request::Pause { tube, time } => {
-                connection.require_decimals([time])?;
-                let reply = connection.ask(format!("pause-tube {tube} {time}"))?;
-                let paused = reply.expect("PAUSED", &subject(&tube));
-                paused.map_err(|refusal| refusal.meaning("NOT_FOUND", NO_TUBE))?;
-                Ok(Report::Done(match time {
-                    time::Seconds::ZERO => format!("resumed {}", escaped(tube.as_bytes())),
-                    _ => format!("paused {} for {}", escaped(tube.as_bytes()), units::time(time)),
-                }))
-            }
+            Request::Pause { tube, time } => pause_tube(connection, &tube, time, NO_TUBE).map(Report::Done),
             Request::Kick { tube, count } => {
                 let reply = using(connection, &tube, |connection| connection.ask(format!("kick {count}")))?;
-                let kicked = reply.expect("KICKED", &subject(&tube))?.count()?;
-                Ok(Report::Done(format!("kicked {} of {}", units::jobs(kicked), escaped(tube.as_bytes()))))
+                let kicked = reply.expect("KICKED", &format!("tube {tube}"))?.count()?;
+                Ok(Report::Done(format!("kicked {} of {tube}", units::jobs(kicked))))
             }
             Request::Details(tube) => details(connection, tube).map(|all| Report::Details(Box::new(all))),
         }
@@ -170,7 +154,7 @@ fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientE
                     jobs.push((state, None));
                     continue;
                 }
-                _ => reply.into_job(&subject(&tube))?,
+                _ => reply.into_job(&format!("tube {tube}"))?,
             };
             let stats = connection.ask_for(Follows::Statistics, format!("stats-job {id}"))?;
             let stats = stats.data().map(|data| Stats::parse(Kind::Job, data)).transpose()?;
@@ -191,8 +175,4 @@ fn using<T>(
     let result = ask(connection);
     connection.ask("use default")?;
     result
-}
-
-fn subject(tube: &str) -> String {
-    format!("tube {}", escaped(tube.as_bytes()))
 }

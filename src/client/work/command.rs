@@ -19,9 +19,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{AccessFlags, Pid, access};
 
-use super::super::error::ClientError;
-use super::super::stats::Stats;
-use super::super::target::Target;
+use super::super::{ClientError, Stats, Target};
 use super::control::Event;
 use super::stderr::LastLine;
 use crate::cli::verbs::Work;

@@ -1,11 +1,14 @@
-//! What the slots share: whether they must stop, and how each of them is woken.
+//! What the slots share: whether they must stop, how each of them is woken, and which tubes delay jobs that have failed.
 
+use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use super::super::connection::Socket;
-use super::super::error::ClientError;
+use super::super::{ClientError, Connection, tube_config};
 use super::report::Report;
+use crate::values::tube_rules::RuleKey;
 
 /// What wakes a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,5 +141,35 @@ impl State {
         for mailbox in &self.mailboxes {
             let _ = mailbox.send(event);
         }
+    }
+}
+
+/// How long an answer is kept. A rule that changes in between applies after this time.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// Whether the rules of tubes delay jobs that have failed, as the server has answered.
+#[derive(Debug, Default)]
+pub(super) struct Retries(Mutex<HashMap<String, (Instant, bool)>>);
+
+impl Retries {
+    /// Whether the tube has the rule `retry-delay`. A server without rules has none, and so has a tube whose rules the user of
+    /// the client may not see.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    pub(super) fn are_delayed(&self, connection: &mut Connection, tube: &str) -> Result<bool, ClientError> {
+        let known = self.0.lock().expect("no slot panics").get(tube).copied();
+        if let Some((asked, answer)) = known
+            && asked.elapsed() < KEPT
+        {
+            return Ok(answer);
+        }
+        let answer = match tube_config::rules(connection, tube) {
+            Ok(rules) => rules.get(RuleKey::RetryDelay.word()).is_some(),
+            Err(ClientError::Refused(_)) => false,
+            Err(error) => return Err(error),
+        };
+        self.0.lock().expect("no slot panics").insert(tube.to_owned(), (Instant::now(), answer));
+        Ok(answer)
     }
 }

@@ -4,7 +4,6 @@
 mod command;
 mod control;
 mod report;
-mod retries;
 mod slot;
 mod stderr;
 
@@ -12,9 +11,8 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
-use self::control::Control;
+use self::control::{Control, Retries};
 use self::report::Report;
-use self::retries::Retries;
 use self::slot::Slot;
 use super::connection::Connection;
 use super::error::ClientError;

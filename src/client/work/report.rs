@@ -4,12 +4,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 
-use super::super::error::ClientError;
-use super::super::escape;
-use super::super::output::say;
-use super::super::units;
-use super::super::untrusted::Untrusted;
+use super::super::{ClientError, Fields, Untrusted, escape, say, units};
 use crate::time;
 
 /// What became of a job.
@@ -59,14 +56,6 @@ pub(super) struct Ended<'a> {
     pub(super) elapsed: Duration,
 }
 
-#[derive(Serialize)]
-struct Summary {
-    deleted: u64,
-    buried: u64,
-    released: u64,
-    lost: u64,
-}
-
 impl Report {
     pub(super) fn new(is_json: bool, is_verbose: bool) -> Self {
         Self { is_json, is_verbose, state: Mutex::default() }
@@ -113,14 +102,14 @@ impl Report {
     }
 
     pub(super) fn stopping(&self, commands: usize) {
-        let plural = if commands == 1 { "" } else { "s" };
+        let commands = units::counted(commands as u64, "running command");
         let second = "a second signal kills them, and hands their jobs back without a failed attempt";
-        self.note(&format!("stopping after {commands} running command{plural}; {second}"));
+        self.note(&format!("stopping after {commands}; {second}"));
     }
 
     pub(super) fn note(&self, text: &str) {
         if self.is_json {
-            print_json(&serde_json::json!({ "note": text }));
+            print_json(&json!({ "note": text }));
         } else {
             say(format_args!("beanring: {text}"));
         }
@@ -129,12 +118,12 @@ impl Report {
     pub(super) fn summary(&self) {
         let [deleted, buried, released, lost] = self.state.lock().expect("no slot panics").jobs;
         if self.is_json {
-            print_json(&Summary { deleted, buried, released, lost });
+            let counts = [("deleted", deleted), ("buried", buried), ("released", released), ("lost", lost)];
+            print_json(&Fields(counts.map(|(fate, count)| (fate, json!(count))).to_vec()));
         } else {
-            let all = deleted + buried + released + lost;
-            let plural = if all == 1 { "" } else { "s" };
+            let all = units::counted(deleted + buried + released + lost, "run");
             say(format_args!(
-                "beanring: {all} run{plural}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
+                "beanring: {all}: {deleted} deleted, {buried} buried, {released} released, {lost} lost"
             ));
         }
     }

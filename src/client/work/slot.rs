@@ -6,17 +6,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::super::connection::{Connection, REPLY_PATIENCE};
-use super::super::error::ClientError;
-use super::super::reply::Follows;
-use super::super::stats::Stats;
-use super::super::target::Target;
-use super::super::untrusted::Untrusted;
-use super::super::{hold, inspect, reserve, units};
+use super::super::connection::REPLY_PATIENCE;
+use super::super::{
+    ClientError, Connection, Follows, Stats, Target, Untrusted, hold, inspect, reserve, units,
+};
 use super::command::{self, Running};
-use super::control::{Control, Event};
+use super::control::{Control, Event, Retries};
 use super::report::{Ended, Fate, Report};
-use super::retries::Retries;
 use crate::cli::verbs::{OnFailure, Work};
 use crate::time::{Seconds, Span};
 use crate::values::ids::JobId;
