@@ -9,8 +9,8 @@ use crate::cli::{Database, ReplicateTool};
 use crate::io::clock::Clock;
 use crate::io::replica::{self, Commits, Created, LOG, Settings, Status, UrlError};
 use crate::io::stdout::{OutputError, Stdout};
-use crate::io::wal_files::offline::{self, Places};
-use crate::wal_tool::{Count, write_hole};
+use crate::io::wal_files::offline;
+use crate::wal_tool::{Count, write_hole, write_left_out};
 
 /// The variable that has the URL, so that no list of processes shows its password.
 const URL_VARIABLE: &str = "BEANRING_REPLICATE";
@@ -66,13 +66,7 @@ fn import(dir: &Path, settings: &Settings, out: &mut Stdout) -> Result<(), Box<d
     replica::import(settings, &source.content, now)?;
     let jobs = Count(source.content.engine.jobs().len() as u64, "job");
     let mut write = || {
-        if !source.discarded.is_empty() {
-            writeln!(
-                out,
-                "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
-                Places(&source.discarded)
-            )?;
-        }
+        write_left_out(&source.discarded, out)?;
         write_hole(source.hole, out)?;
         writeln!(
             out,

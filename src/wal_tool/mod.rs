@@ -110,6 +110,18 @@ pub(crate) fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result
     )
 }
 
+/// Says which bytes of the job log are not in the copy.
+pub(crate) fn write_left_out(discarded: &[Extent], out: &mut impl Write) -> io::Result<()> {
+    if discarded.is_empty() {
+        return Ok(());
+    }
+    let places = Places(discarded);
+    writeln!(
+        out,
+        "left out {places}, which a start discards too: normal after a crash; after a clean stop it is damage"
+    )
+}
+
 /// A server would start, and discard these bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the next start discards {}: normal after a crash, and needs nothing; after a clean stop it is damage: restore a \
@@ -158,13 +170,7 @@ fn backup(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result
 
 fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Exported { jobs, largest_bytes, discarded, left_out } = offline::export(dir, new_dir, now)?;
-    if !discarded.is_empty() {
-        writeln!(
-            out,
-            "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
-            Places(&discarded)
-        )?;
-    }
+    write_left_out(&discarded, out)?;
     let of_jobs = [("tags", left_out.tagged_jobs), ("notes", left_out.noted_jobs)]
         .into_iter()
         .filter(|(_, jobs)| *jobs > 0)

@@ -250,7 +250,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn first_block(segment: &File) -> io::Result<Vec<u8>> {
+/// Returns the block of a segment in which its header is.
+pub(super) fn first_block(segment: &File) -> io::Result<Vec<u8>> {
     let mut block = vec![0; HEADER_BYTES as usize];
     let count = read_up_to(segment, 0, &mut block)?;
     block.truncate(count);

@@ -4,7 +4,6 @@
 mod backup;
 mod check;
 mod export;
-mod log_id;
 mod losses;
 mod salvage;
 mod survey;
