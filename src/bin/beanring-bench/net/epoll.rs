@@ -33,32 +33,34 @@ pub type EpollStream = Socket<TcpStream, UnixStream>;
 
 impl Stream for EpollStream {
     async fn read(&self, mut buf: Vec<u8>) -> Returned<usize> {
-        loop {
-            if let Err(error) = with_stream!(self, stream => stream.readable().await) {
-                return (Err(error), buf);
+        let read = async {
+            loop {
+                with_stream!(self, stream => stream.readable().await)?;
+                match with_stream!(self, stream => stream.try_read_buf(&mut buf)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
             }
-            match with_stream!(self, stream => stream.try_read_buf(&mut buf)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return (done, buf),
-            }
-        }
+        };
+        (read.await, buf)
     }
 
     async fn write_all(&self, buf: Vec<u8>) -> Returned<()> {
-        let mut written = 0;
-        while written < buf.len() {
-            match with_stream!(self, stream => stream.try_write(&buf[written..])) {
-                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if let Err(error) = with_stream!(self, stream => stream.writable().await) {
-                        return (Err(error), buf);
+        let write = async {
+            let mut left = &buf[..];
+            while !left.is_empty() {
+                match with_stream!(self, stream => stream.try_write(left)) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => left = &left[count..],
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        with_stream!(self, stream => stream.writable().await)?;
                     }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return (Err(error), buf),
             }
-        }
-        (Ok(()), buf)
+            Ok(())
+        };
+        (write.await, buf)
     }
 
     fn shutdown(&self) {
