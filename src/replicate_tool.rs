@@ -31,14 +31,15 @@ pub enum ReplicateUsage {
 /// If the database cannot be used, or the output cannot be written.
 pub fn run(tool: ReplicateTool) -> Result<(), Box<dyn Error>> {
     let mut out = Stdout::open();
+    let (ReplicateTool::Init { database }
+    | ReplicateTool::Status { database, .. }
+    | ReplicateTool::Rewrite { database }
+    | ReplicateTool::Import { database, .. }
+    | ReplicateTool::Export { database, .. }) = &tool;
+    let settings = settings(database)?;
     match tool {
-        ReplicateTool::Init { database } => {
-            let settings = settings(&database)?;
-            let created = replica::init(&settings)?;
-            write_created(&settings, created, &mut out)
-        }
-        ReplicateTool::Status { database, json } => {
-            let settings = settings(&database)?;
+        ReplicateTool::Init { .. } => write_created(&settings, replica::init(&settings)?, &mut out),
+        ReplicateTool::Status { json, .. } => {
             let status = replica::status(&settings)?;
             if json {
                 serde_json::to_writer(&mut out, &status).map_err(Into::into).and_then(|()| writeln!(out))
@@ -46,15 +47,12 @@ pub fn run(tool: ReplicateTool) -> Result<(), Box<dyn Error>> {
                 write_status(&settings, &status, &mut out)
             }
         }
-        ReplicateTool::Rewrite { database } => {
-            let settings = settings(&database)?;
+        ReplicateTool::Rewrite { .. } => {
             let begin = replica::rewrite(&settings)?;
             writeln!(out, "the leader has written log {LOG} again; it begins at position {begin} now")
         }
-        ReplicateTool::Import { dir, database } => return import(&dir, &settings(&database)?, &mut out),
-        ReplicateTool::Export { new_dir, database } => {
-            return export(&settings(&database)?, &new_dir, &mut out);
-        }
+        ReplicateTool::Import { dir, .. } => return import(&dir, &settings, &mut out),
+        ReplicateTool::Export { new_dir, .. } => return export(&settings, &new_dir, &mut out),
     }
     .and_then(|()| out.flush())
     .map_err(|error| OutputError(error).into())
