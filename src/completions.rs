@@ -201,26 +201,19 @@ fn for_fish(script: &str, command: &Command) -> String {
     }
     let is_first = "__fish_beanring_using_subcommand help; and test (count (commandline -opc)) -eq 2";
     line(is_first, &format!(" -a \"{}\"", names.join(" ")));
+    // Whether a command is used, and this word is the last, or the last but one.
+    let has = |command: &str, at: i32, word: &str| {
+        format!("__fish_beanring_using_subcommand {command}; and test (commandline -opc)[{at}] = {word}")
+    };
     let tubes = " -a \"(__fish_beanring_tubes)\"";
     for verb in TUBE_VERBS {
-        line(
-            &format!("__fish_beanring_using_subcommand {verb}; and test (commandline -opc)[-1] = {verb}"),
-            tubes,
-        );
+        line(&has(verb, -1, verb), tubes);
     }
-    line("__fish_beanring_using_subcommand move; and test (commandline -opc)[-2] = move", tubes);
-    let is_rule =
-        "__fish_beanring_using_subcommand tube-config; and test (commandline -opc)[-2] = tube-config";
-    line(is_rule, &format!(" -a \"{}\"", rules(" ")));
-    let is_switch =
-        "__fish_beanring_using_subcommand tube-config; and test (commandline -opc)[-1] = lost-counts";
-    line(is_switch, " -a \"no yes\"");
-    let schedules = " -a \"(__fish_beanring_schedules)\"";
+    line(&has("move", -2, "move"), tubes);
+    line(&has("tube-config", -2, "tube-config"), &format!(" -a \"{}\"", rules(" ")));
+    line(&has("tube-config", -1, "lost-counts"), " -a \"no yes\"");
     for verb in SCHEDULE_VERBS {
-        line(
-            &format!("__fish_beanring_using_subcommand schedule; and test (commandline -opc)[-1] = {verb}"),
-            schedules,
-        );
+        line(&has("schedule", -1, verb), " -a \"(__fish_beanring_schedules)\"");
     }
     for verb in ["put", "reserve", "peek", "kick", "work", "schedule"] {
         line(&format!("__fish_beanring_using_subcommand {verb}"), &format!(" -s t -l tube -r{tubes}"));

@@ -68,14 +68,10 @@ impl Row {
             return Self { name, value: default(flag, config), source: Source::Default, place: None };
         };
         let texts: Vec<String> = given.iter().map(|setting| text(flag, setting)).collect();
-        let source = match last.origin {
-            Origin::CommandLine(_) => Source::Flag,
-            Origin::Variable(_) => Source::Variable,
-            Origin::File { .. } => Source::File,
-        };
-        let place = match &last.origin {
-            Origin::CommandLine(name) | Origin::Variable(name) => name.clone(),
-            Origin::File { path, line, .. } => format!("{}:{line}", path.display()),
+        let (source, place) = match &last.origin {
+            Origin::CommandLine(name) => (Source::Flag, name.clone()),
+            Origin::Variable(name) => (Source::Variable, name.clone()),
+            Origin::File { path, line, .. } => (Source::File, format!("{}:{line}", path.display())),
         };
         Self { name, value: Some(texts.join(",")), source, place: Some(place) }
     }

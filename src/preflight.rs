@@ -105,15 +105,15 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let found = Found::read(config)?;
     replicate::check_url(config)?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
-    let is_other =
-        |present: &RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
-    if present.as_ref().zip(config.wal_dir.as_deref()).is_some_and(|(present, path)| is_other(present, path))
+    let path = config.wal_dir.as_deref();
+    if let (Some(present), Some(path)) = (&present, path)
+        && Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir)
     {
         return Err(SettingError::about(&given.wal_dir, Refusal::WalDir).into());
     }
-    let wal_dir = about(&given.wal_dir, config.wal_dir.as_deref().map(Directory::check).transpose())?;
-    about(&given.wal_dir, config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check))?;
-    about(&given.wal_dir, config.wal_dir.as_deref().map_or(Ok(()), wal_files::preflight))?;
+    let wal_dir = about(&given.wal_dir, path.map(Directory::check).transpose())?;
+    about(&given.wal_dir, path.map_or(Ok(()), binlog_import::check))?;
+    about(&given.wal_dir, path.map_or(Ok(()), wal_files::preflight))?;
     if let Some(present) = present {
         let is_replicated = present.wal_dir == RunningServer::NO_DIRECTORY;
         match wal_dir {
@@ -129,7 +129,7 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
             return Err(Refusal::SegmentSize { present: present.segment_bytes }.into());
         }
         let is_larger = config.wal.segment_bytes > present.segment_bytes;
-        if let Some(path) = config.wal_dir.as_deref().filter(|_| is_larger) {
+        if let Some(path) = path.filter(|_| is_larger) {
             let unusable = |error| DirectoryError::Unusable(path.to_owned(), error);
             let free = about(&given.wal_dir, Directory::free_bytes(path).map_err(unusable))?;
             if free < SEGMENTS_AT_START * config.wal.segment_bytes {

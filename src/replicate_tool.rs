@@ -9,8 +9,8 @@ use crate::cli::{Database, ReplicateTool};
 use crate::io::clock::Clock;
 use crate::io::replica::{self, Commits, Created, LOG, Settings, Status, UrlError};
 use crate::io::stdout::{OutputError, Stdout};
-use crate::io::wal_files::offline::{self, Places};
-use crate::wal_tool::{Count, write_hole};
+use crate::io::wal_files::offline;
+use crate::wal_tool::{Count, write_hole, write_left_out};
 
 /// The variable that has the URL, so that no list of processes shows its password.
 const URL_VARIABLE: &str = "BEANRING_REPLICATE";
@@ -31,14 +31,15 @@ pub enum ReplicateUsage {
 /// If the database cannot be used, or the output cannot be written.
 pub fn run(tool: ReplicateTool) -> Result<(), Box<dyn Error>> {
     let mut out = Stdout::open();
+    let (ReplicateTool::Init { database }
+    | ReplicateTool::Status { database, .. }
+    | ReplicateTool::Rewrite { database }
+    | ReplicateTool::Import { database, .. }
+    | ReplicateTool::Export { database, .. }) = &tool;
+    let settings = settings(database)?;
     match tool {
-        ReplicateTool::Init { database } => {
-            let settings = settings(&database)?;
-            let created = replica::init(&settings)?;
-            write_created(&settings, created, &mut out)
-        }
-        ReplicateTool::Status { database, json } => {
-            let settings = settings(&database)?;
+        ReplicateTool::Init { .. } => write_created(&settings, replica::init(&settings)?, &mut out),
+        ReplicateTool::Status { json, .. } => {
             let status = replica::status(&settings)?;
             if json {
                 serde_json::to_writer(&mut out, &status).map_err(Into::into).and_then(|()| writeln!(out))
@@ -46,15 +47,12 @@ pub fn run(tool: ReplicateTool) -> Result<(), Box<dyn Error>> {
                 write_status(&settings, &status, &mut out)
             }
         }
-        ReplicateTool::Rewrite { database } => {
-            let settings = settings(&database)?;
+        ReplicateTool::Rewrite { .. } => {
             let begin = replica::rewrite(&settings)?;
             writeln!(out, "the leader has written log {LOG} again; it begins at position {begin} now")
         }
-        ReplicateTool::Import { dir, database } => return import(&dir, &settings(&database)?, &mut out),
-        ReplicateTool::Export { new_dir, database } => {
-            return export(&settings(&database)?, &new_dir, &mut out);
-        }
+        ReplicateTool::Import { dir, .. } => return import(&dir, &settings, &mut out),
+        ReplicateTool::Export { new_dir, .. } => return export(&settings, &new_dir, &mut out),
     }
     .and_then(|()| out.flush())
     .map_err(|error| OutputError(error).into())
@@ -66,13 +64,7 @@ fn import(dir: &Path, settings: &Settings, out: &mut Stdout) -> Result<(), Box<d
     replica::import(settings, &source.content, now)?;
     let jobs = Count(source.content.engine.jobs().len() as u64, "job");
     let mut write = || {
-        if !source.discarded.is_empty() {
-            writeln!(
-                out,
-                "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
-                Places(&source.discarded)
-            )?;
-        }
+        write_left_out(&source.discarded, out)?;
         write_hole(source.hole, out)?;
         writeln!(
             out,

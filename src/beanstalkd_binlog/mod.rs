@@ -32,11 +32,13 @@ const NANOS_PER_US: u64 = 1_000;
 
 /// The version of a file's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Version {
-    /// Written by versions of beanstalkd before 1.12.
-    V5,
-    /// Written by beanstalkd 1.12.
-    V7,
+pub struct Version {
+    /// The size of the field with the length of a tube's name.
+    pub length_bytes: usize,
+    /// The number of zeros between the job and the body.
+    pub padding_bytes: usize,
+    /// The unit of times.
+    tick_nanos: u64,
 }
 
 /// A record.
@@ -86,6 +88,12 @@ pub struct NoEntry {
 }
 
 impl Version {
+    /// Written by versions of beanstalkd before 1.12.
+    pub const V5: Self = Self { length_bytes: 8, padding_bytes: 0, tick_nanos: NANOS_PER_US };
+
+    /// Written by beanstalkd 1.12.
+    pub const V7: Self = Self { length_bytes: 4, padding_bytes: 3, tick_nanos: 1 };
+
     /// Returns the version with this number.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -95,31 +103,8 @@ impl Version {
         }
     }
 
-    /// The size of the field with the length of a tube's name.
-    pub const fn length_bytes(self) -> usize {
-        match self {
-            Self::V5 => 8,
-            Self::V7 => 4,
-        }
-    }
-
-    /// The number of zeros between the job and the body.
-    pub const fn padding_bytes(self) -> usize {
-        match self {
-            Self::V5 => 0,
-            Self::V7 => 3,
-        }
-    }
-
     const fn job_bytes(self) -> usize {
-        JOB_BYTES - Self::V7.padding_bytes() + self.padding_bytes()
-    }
-
-    const fn tick_nanos(self) -> u64 {
-        match self {
-            Self::V5 => NANOS_PER_US,
-            Self::V7 => 1,
-        }
+        JOB_BYTES - Self::V7.padding_bytes + self.padding_bytes
     }
 
     /// Parses the record at the beginning of `bytes`, which are [`HEAD_BYTES_MAX`] or all that the file has. Does not
@@ -128,7 +113,7 @@ impl Version {
     /// # Errors
     /// If the bytes are not a whole record.
     pub fn parse(self, bytes: &[u8]) -> Result<Entry<'_>, NoEntry> {
-        let length_bytes = self.length_bytes();
+        let length_bytes = self.length_bytes;
         let mut length = [0; 8];
         let known = bytes.len().min(length_bytes);
         length[..known].copy_from_slice(&bytes[..known]);
@@ -153,7 +138,7 @@ impl Version {
     fn job(self, bytes: &[u8]) -> Option<Job> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let nanos = |at| word(at).checked_mul(self.tick_nanos()).filter(|&nanos| nanos <= LATEST.as_nanos());
+        let nanos = |at| word(at).checked_mul(self.tick_nanos).filter(|&nanos| nanos <= LATEST.as_nanos());
         let seconds = |at| {
             let span = Span::from_nanos(nanos(at)?);
             Some(Seconds::of(span)).filter(|_| span.as_secs() <= u32::MAX.into())

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command};
 use super::HELP_TEMPLATE;
 #[cfg(feature = "client")]
 use super::verbs::Verb;
-use crate::flags::Heading;
+use crate::flags;
 
 /// The width of the help.
 pub(super) const COLUMNS: usize = 80;
@@ -23,7 +23,7 @@ const HELP: &str = "Print the help of the program or of a command";
 pub(super) fn complete(mut command: Command) -> Command {
     command = with_client(command);
     command.build();
-    let command = fitted(command, Heading::Process.title()).mut_subcommands(|tool| {
+    let command = fitted(command, flags::PROCESS).mut_subcommands(|tool| {
         let tool = tool.mut_subcommands(|tool| fitted(with_flags_in_usage(tool), FLAGS));
         fitted(with_flags_in_usage(tool), FLAGS)
     });

@@ -21,7 +21,7 @@ pub use self::usage_error::UsageError;
 #[cfg(feature = "client")]
 use self::verbs::{Common, Verb};
 use crate::config::settings::{Setting, Settings};
-use crate::flags::{FLAGS, Flag, Heading, Kind};
+use crate::flags::{self, FLAGS, Flag, Kind};
 
 /// Flags of old versions of beanstalkd. They have no effect.
 const OBSOLETE: [(&str, &str); 2] = [("c", "-c"), ("n", "-n")];
@@ -102,7 +102,7 @@ pub fn command() -> Command {
                 .short('v')
                 .long("version")
                 .action(ArgAction::Version)
-                .help_heading(Heading::Process.title())
+                .help_heading(flags::PROCESS)
                 .help("Print name and version"),
         );
     let command = Tool::augment_subcommands(command.subcommand(serve()));
@@ -123,7 +123,7 @@ pub fn command() -> Command {
 
 /// The argument of a flag.
 fn argument(flag: &'static Flag) -> Arg {
-    let argument = Arg::new(flag.name).long(flag.name).help(flag.help).help_heading(flag.heading.title());
+    let argument = Arg::new(flag.name).long(flag.name).help(flag.help).help_heading(flag.heading);
     let argument = match flag.kind {
         Kind::Value(value) => argument.value_name(value).action(ArgAction::Set),
         Kind::Choice(value, words) => {

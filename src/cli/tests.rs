@@ -1,7 +1,6 @@
 use super::*;
 use clap::ValueEnum;
 
-use crate::flags::Heading;
 use crate::logging::{LogFormat, LogLevel};
 
 fn words(line: &str) -> impl Iterator<Item = &str> + Clone {
@@ -81,8 +80,8 @@ fn the_help_fits_into_a_terminal() {
         });
         assert!(is_there, "{begin} is missing in\n{help}");
     }
-    for heading in [Heading::Network, Heading::JobLog, Heading::Limits] {
-        assert!(help.contains(&format!("\n{}:\n", heading.title())), "{help}");
+    for heading in [flags::NETWORK, flags::JOB_LOG, flags::LIMITS] {
+        assert!(help.contains(&format!("\n{heading}:\n")), "{help}");
     }
 }
 

@@ -44,20 +44,18 @@ impl Reader<'_> {
         for (key, value) in table.into_inner() {
             let at = key.span();
             let key = key.into_inner();
+            let mistake = |(at, problem)| self.wrong(at, problem);
             if key == rules::TUBES {
-                settings.rules = rules::read(&value).map_err(|(at, problem)| self.wrong(at, problem))?;
+                settings.rules = rules::read(&value).map_err(mistake)?;
                 continue;
             }
             if key == schedules::SCHEDULE {
-                settings.schedules =
-                    schedules::read(&value).map_err(|(at, problem)| self.wrong(at, problem))?;
+                settings.schedules = schedules::read(&value).map_err(mistake)?;
                 continue;
             }
             if is_table(value.get_ref()) {
-                let problem = match suggestion(
-                    &key,
-                    [rules::TUBES, schedules::SCHEDULE].map(str::to_owned).into_iter(),
-                ) {
+                let tables = [rules::TUBES, schedules::SCHEDULE].map(str::to_owned);
+                let problem = match suggestion(&key, tables.into_iter()) {
                     Some(tubes) => format!("no such table; did you mean {tubes}?"),
                     None => "no such table; put the keys at the top of the file".to_owned(),
                 };

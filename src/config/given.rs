@@ -15,12 +15,8 @@ pub struct Given {
     pub http: Option<Origin>,
     /// Where `--tls-listen` was given.
     pub tls_listen: Option<Origin>,
-    /// The file of the certificate.
-    pub tls_cert: Option<Setting>,
-    /// The file of its key.
-    pub tls_key: Option<Setting>,
-    /// The file of the authorities of clients.
-    pub tls_client_ca: Option<Setting>,
+    /// What errors call the files of the certificate.
+    pub certificate: CertificateNames,
     /// The file of the token.
     pub http_token: Option<Setting>,
     /// The file of users.
@@ -46,6 +42,8 @@ impl Given {
     /// Returns the sources among these settings.
     pub(super) fn of(settings: &Settings) -> Self {
         let origin = |name| settings.get(name).map(|setting| setting.origin.clone());
+        let name = |name| settings.get(name).map(ToString::to_string);
+        let chain = name("tls-cert").unwrap_or_default();
         let is_unix = settings
             .get("listen")
             .is_some_and(|listen| listen.value.as_encoded_bytes().starts_with(b"unix:"));
@@ -54,26 +52,17 @@ impl Given {
             listen: names.iter().copied().filter_map(origin).collect(),
             http: origin("http"),
             tls_listen: origin("tls-listen"),
-            tls_cert: settings.get("tls-cert").cloned(),
-            tls_key: settings.get("tls-key").cloned(),
-            tls_client_ca: settings.get("tls-client-ca").cloned(),
+            certificate: CertificateNames {
+                key: name("tls-key").unwrap_or_else(|| chain.clone()),
+                client_ca: name("tls-client-ca").unwrap_or_default(),
+                chain,
+            },
             http_token: settings.get("http-token").cloned(),
             auth: settings.get("auth").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             replicate: origin("replicate"),
             advertise: origin("advertise"),
             user: settings.get("user").cloned(),
-        }
-    }
-
-    /// What errors call the files of the certificate.
-    pub fn certificate_names(&self) -> CertificateNames {
-        let name = |given: &Option<Setting>| given.as_ref().map(ToString::to_string);
-        let chain = name(&self.tls_cert).unwrap_or_default();
-        CertificateNames {
-            key: name(&self.tls_key).unwrap_or_else(|| chain.clone()),
-            client_ca: name(&self.tls_client_ca).unwrap_or_default(),
-            chain,
         }
     }
 }

@@ -14,7 +14,6 @@ pub mod size;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -160,33 +159,33 @@ pub struct ServerConfig {
 }
 
 /// A problem of the settings that does not keep the server from starting.
-#[derive(Clone, PartialEq, Eq, Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Warning {
-    /// `-z` was above its maximum.
+    #[error("{setting}: above the maximum of {max}; the server uses {max}", max = Size(JOB_BYTES_MAX.into()))]
     JobBytesClamped { setting: Setting },
-    /// `-s` was below its minimum.
+    #[error("{setting}: below the minimum of {min}; the server uses {min}", min = Size(SEGMENT_BYTES_MIN))]
     SegmentTooSmall { setting: Setting },
-    /// `-z` was not given, and a segment of the job log is too small for jobs of the default size.
-    JobBytesOfSegment {
-        /// The maximum job size that fits.
-        bytes: u32,
-    },
-    /// A flag of older servers was given.
+    /// `-z` was not given, and jobs of the default size do not fit. `bytes` is the maximum that does.
+    #[error(
+        "the maximum job size is {bytes} bytes, because a segment of the job log (-s) holds no larger job; set -s to {} or more \
+        to accept {JOB_BYTES_DEFAULT} bytes",
+        segment_bytes_for(JOB_BYTES_DEFAULT)
+    )]
+    JobBytesOfSegment { bytes: u32 },
+    #[error("{flag}: this flag has no effect any more; remove it")]
     Obsolete { flag: &'static str },
-    /// A setting of the job log was given, and no job log.
+    #[error("{origin} has no effect without -b/--wal-dir; remove it, or set -b")]
     WithoutWalDir { origin: Origin },
-    /// A setting of a job log in a directory was given, and the job log is in a database.
+    #[error("{origin} has no effect with --replicate; remove it")]
     WithReplicate { origin: Origin },
-    /// A setting of HTTP was given, and no address for HTTP.
+    #[error("{origin} has no effect without --http; remove it, or set --http")]
     WithoutHttp { origin: Origin },
-    /// `--proxy-protocol` names a listener that there is not.
-    WithoutListener {
-        origin: Origin,
-        /// The long name of the flag of the listener.
-        name: &'static str,
-    },
-    /// `--http-allow-writes` was given beside a token, which decides alone.
+    /// `--proxy-protocol` names a listener that there is not. `name` is the long name of its flag.
+    #[error("{origin} {name} has no effect without --{name}; remove it, or set --{name}")]
+    WithoutListener { origin: Origin, name: &'static str },
+    #[error("{origin} has no effect with --http-token; remove one of them")]
     WithToken { origin: Origin },
 }
 
@@ -548,44 +547,6 @@ fn job_bytes_in_wal(
 fn segment_bytes_for(job_bytes: u32) -> u64 {
     let record = job_record_bytes(TUBE_NAME_BYTES_MAX, Tags::NONE, job_bytes as usize + 2);
     (HEADER_BYTES + record as u64).next_multiple_of(BLOCK_BYTES as u64)
-}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::JobBytesClamped { setting } => {
-                let max = Size(JOB_BYTES_MAX.into());
-                write!(f, "{setting}: above the maximum of {max}; the server uses {max}")
-            }
-            Self::SegmentTooSmall { setting } => {
-                let min = Size(SEGMENT_BYTES_MIN);
-                write!(f, "{setting}: below the minimum of {min}; the server uses {min}")
-            }
-            Self::JobBytesOfSegment { bytes } => write!(
-                f,
-                "the maximum job size is {bytes} bytes, because a segment of the job log (-s) holds no larger job; \
-                 set -s to {} or more to accept {JOB_BYTES_DEFAULT} bytes",
-                segment_bytes_for(JOB_BYTES_DEFAULT)
-            ),
-            Self::Obsolete { flag } => write!(f, "{flag}: this flag has no effect any more; remove it"),
-            Self::WithoutWalDir { origin } => {
-                write!(f, "{origin} has no effect without -b/--wal-dir; remove it, or set -b")
-            }
-            Self::WithReplicate { origin } => {
-                write!(f, "{origin} has no effect with --replicate; remove it")
-            }
-            Self::WithoutHttp { origin } => {
-                write!(f, "{origin} has no effect without --http; remove it, or set --http")
-            }
-            Self::WithoutListener { origin, name } => {
-                write!(f, "{origin} {name} has no effect without --{name}; remove it, or set --{name}")
-            }
-            Self::WithToken { origin } => {
-                write!(f, "{origin} has no effect with --http-token; remove one of them")
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Error as TlsError, StreamOwned};
 
-use super::probe::{self, Limited, Probe, ProbeError, Problem};
+use super::{Limited, Probe, ProbeError, Problem, is_late, reachable};
 use crate::io::dial::DialError;
 use crate::io::lenient_verifier::LenientVerifier;
 use crate::io::socket::Address;
@@ -32,13 +32,13 @@ pub(super) fn run(
     probe: Probe,
     timeout: Duration,
 ) -> Result<(), ProbeError> {
-    let address = probe::reachable(address);
+    let address = reachable(address);
     let problem = match exchange(&address, ca, probe, Instant::now() + timeout) {
         Ok(()) => return Ok(()),
         Err(Problem::Broken(error) | Problem::Unreachable(error, _)) => match tls_error(&error) {
             Some(CERTIFICATE_REQUIRED) => return Ok(()),
             Some(error) => Problem::Tls(error),
-            None if probe::is_late(&error) => Problem::Silent(timeout, " over TLS"),
+            None if is_late(&error) => Problem::Silent(timeout, " over TLS"),
             None if error.kind() == ErrorKind::UnexpectedEof => Problem::Closed,
             None => Problem::Unreachable(error, ADDRESS),
         },
@@ -62,7 +62,7 @@ fn exchange(address: &Address, ca: Option<&Path>, probe: Probe, until: Instant) 
         };
         Problem::Unreachable(error, ADDRESS)
     })?;
-    probe::exchange(&mut StreamOwned::new(session, connection), probe)
+    super::exchange(&mut StreamOwned::new(session, connection), probe)
 }
 
 fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, Problem> {

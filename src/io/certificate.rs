@@ -21,7 +21,7 @@ pub struct CertificateFiles {
 }
 
 /// What errors call the files: each by the source of its setting, with the path.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct CertificateNames {
     /// The certificate.
     pub chain: String,

@@ -18,7 +18,7 @@ mod with_tls {
     /// If it cannot be read or used.
     pub fn read(config: &ServerConfig) -> Result<Option<Certificate>, SettingError> {
         let Some(tls) = &config.tls else { return Ok(None) };
-        let names = config.given.certificate_names();
+        let names = &config.given.certificate;
         let files = tls.files.read().map_err(|(part, error)| SettingError::about([names.of(part)], error))?;
         let refused =
             |error: IdentityError| SettingError::about(error.part().map(|part| names.of(part)), error);

@@ -128,7 +128,7 @@ impl Prepared {
         drop_privileges(user.as_ref()).map_err(refused_user)?;
         let mut watched_files = WatchedFiles::default();
         if let Some(tls) = &config.tls {
-            watched_files.add_certificate(tls.files.clone(), config.given.certificate_names());
+            watched_files.add_certificate(tls.files.clone(), config.given.certificate.clone());
         }
         // As the user that an in-place restart will read them as.
         let found = Found::read(&config)?;

@@ -120,13 +120,29 @@ pub enum Change {
 /// The changes since the last call of [`take_into`](Self::take_into), if recording is on.
 #[derive(Default)]
 pub struct Changes {
-    pub recording: bool,
+    recording: bool,
     /// Reservations are changes.
-    pub keeps_reservations: bool,
+    keeps_reservations: bool,
     pending: Vec<Change>,
 }
 
 impl Changes {
+    /// Turns recording on or off.
+    pub const fn record(&mut self, on: bool) {
+        self.recording = on;
+    }
+
+    /// Turns on or off that reservations are changes.
+    pub const fn keep_reservations(&mut self, on: bool) {
+        self.keeps_reservations = on;
+    }
+
+    /// Whether reservations are changes.
+    #[inline]
+    pub const fn keeps_reservations(&self) -> bool {
+        self.keeps_reservations
+    }
+
     #[inline]
     pub fn push_reservation(&mut self, job: JobKey) {
         if self.keeps_reservations {

@@ -36,7 +36,7 @@ pub struct Appender {
     /// See [`NETWORK_BATCH_BYTES`]. In a directory only the segment limits a batch.
     batch_bytes_max: u64,
     /// The header of the active segment: the one that records gather for.
-    pub active: Header,
+    active: Header,
     /// See [`Header::seed`].
     seed: u32,
     gathering: Batch,
@@ -47,9 +47,9 @@ pub struct Appender {
     /// Where in the file of the active segment the gathering batch has to end.
     limit: u64,
     /// Bytes of the gathering batch that compaction appended.
-    pub compacted_bytes: usize,
+    compacted_bytes: usize,
     /// Whether the gathering batch has records that compaction did not append.
-    pub has_changes: bool,
+    has_changes: bool,
     /// Closed batches that are not written, in order: those that [came back](Self::return_write), those in flight, and
     /// those that wait.
     queue: VecDeque<ClosedBatch>,
@@ -135,6 +135,17 @@ impl Appender {
         record.encode(&Stamp { seed: self.seed, at, durable }, &mut self.gathering);
     }
 
+    /// Notes that the gathering batch has records that compaction did not append.
+    #[inline]
+    pub fn note_changes(&mut self) {
+        self.has_changes = true;
+    }
+
+    /// Notes that compaction has appended records of this size to the gathering batch.
+    pub fn note_compacted(&mut self, bytes: usize) {
+        self.compacted_bytes += bytes;
+    }
+
     /// Fills the gathering batch with zeros up to a whole block.
     pub fn pad_to_block(&mut self) {
         self.gathering.pad_to(self.gathering.len().next_multiple_of(BLOCK_BYTES));
@@ -206,6 +217,22 @@ impl Appender {
             batch.clear();
             self.spare.push(batch);
         }
+    }
+
+    /// The header of the active segment.
+    #[inline]
+    pub const fn active(&self) -> &Header {
+        &self.active
+    }
+
+    /// Bytes of the gathering batch that compaction appended.
+    pub const fn compacted_bytes(&self) -> usize {
+        self.compacted_bytes
+    }
+
+    /// Whether the gathering batch has records that compaction did not append.
+    pub const fn has_changes(&self) -> bool {
+        self.has_changes
     }
 
     /// Bytes left in the active segment behind the position `end`.

@@ -17,17 +17,17 @@ impl Wal {
     /// Logs what has changed in the queue since the last call.
     #[inline]
     pub fn record(&mut self, engine: &mut Engine, now: Time) {
-        let before = self.commits.end.0;
+        let before = self.commits.end().0;
         let mut changes = std::mem::take(&mut self.changes);
         engine.take_changes(&mut changes);
         for change in changes.drain(..) {
             self.record_one(change, engine, now);
         }
         self.changes = changes;
-        let appended = self.commits.end.0 - before;
+        let appended = self.commits.end().0 - before;
         self.compactor.note_appended(appended);
         if appended > 0 {
-            self.appender.has_changes = true;
+            self.appender.note_changes();
         }
     }
 
@@ -160,19 +160,19 @@ impl Wal {
     /// Returns the segment of the record, and its size in bytes.
     pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) -> (SegmentNumber, usize) {
         let bytes = record.bytes();
-        if bytes as u64 > self.appender.batch_bytes_left(self.commits.end) {
+        if bytes as u64 > self.appender.batch_bytes_left(self.commits.end()) {
             self.close_full(bytes as u64, engine);
         }
         self.append_here(record);
         self.counters.records += 1;
-        (self.appender.active.number, bytes)
+        (self.appender.active().number, bytes)
     }
 
     /// Appends a record that the active segment has space for.
     fn append_here(&mut self, record: &Record<'_>) {
-        self.appender.append(record, self.commits.end, self.commits.durable);
+        self.appender.append(record, self.commits.end(), self.commits.durable());
         self.space.note_unwritten(record.job_id());
-        self.commits.end.0 += record.bytes() as u64;
+        self.commits.record_appended(record.bytes());
     }
 
     /// Closes the gathering batch, and ends the active segment if that has no space for a record of this size either.
@@ -188,11 +188,11 @@ impl Wal {
     pub(super) fn begin_next_segment(&mut self, engine: &Engine) {
         self.close_batch();
         let number = self.segments.take_next();
-        let Header { log_id, number: previous, .. } = self.appender.active;
+        let Header { log_id, number: previous, .. } = *self.appender.active();
         let oldest = self.oldest();
         // mutant ids-again-after-a-restart: engine.upcoming_id() => crate::values::ids::JobId(1)
         let next_id = engine.upcoming_id();
-        let first = self.commits.end;
+        let first = self.commits.end();
         self.note_ids_left(engine);
         let format = self.config.format();
         self.begin_segment(Header { format, log_id, number, first, next_id, oldest, previous });
@@ -222,8 +222,8 @@ impl Wal {
         if self.config.pads() {
             self.fill_block();
         }
-        self.appender.close_batch(self.commits.end);
-        self.commits.closed += 1;
+        self.appender.close_batch(self.commits.end());
+        self.commits.batch_closed();
     }
 
     /// Ends the batch with a whole block: see [`pads`](super::WalConfig::pads).
@@ -231,13 +231,13 @@ impl Wal {
         let segment_bytes = self.config.segment_bytes;
         let padding = padding_bytes(self.appender.gathering_end(), segment_bytes);
         let max = self.capacity().compaction_padding();
-        let entitled = self.appender.compacted_bytes as u64 * max / segment_bytes;
+        let entitled = self.appender.compacted_bytes() as u64 * max / segment_bytes;
         let garbage = self.compactor.garbage_of_padding(padding, entitled, max);
         self.index.add_garbage(garbage);
         if padding > 0 {
             self.append_here(&Record::Padding(padding));
         }
-        if self.appender.has_changes {
+        if self.appender.has_changes() {
             self.compactor.note_appended(padding as u64);
         }
         self.appender.pad_to_block();

@@ -14,13 +14,30 @@ const IDLE: Span = Span::from_secs(1);
 /// When the log is closed, and where it was.
 pub struct CloseSchedule {
     /// When to close the log if nothing else happens.
-    pub due: Option<Time>,
+    due: Option<Time>,
     /// Where the log was closed last: behind the record and its padding.
-    pub closed_at: Option<Lsn>,
+    closed_at: Option<Lsn>,
     /// Behind the last closing record, or the beginning of the log.
-    pub ends: EndMark,
+    ends: EndMark,
     /// The mark that is kept, or for which there was no space.
-    pub marked: Option<EndMark>,
+    marked: Option<EndMark>,
+}
+
+impl CloseSchedule {
+    /// Continues a log that was closed at this position, or was not. `ends` and `marked` are what recovery has found.
+    pub const fn new(closed_at: Option<Lsn>, ends: EndMark, marked: Option<EndMark>) -> Self {
+        Self { due: None, closed_at, ends, marked }
+    }
+
+    /// Restarts the wait: the log is not idle.
+    pub fn postpone(&mut self) {
+        self.due = None;
+    }
+
+    /// Notes that a mark is kept, or that there was no space for it: the next closing record has it written again.
+    pub fn note_marked(&mut self, mark: EndMark) {
+        self.marked = Some(mark);
+    }
 }
 
 impl Wal {
@@ -33,11 +50,11 @@ impl Wal {
         let due = *self.closing.due.get_or_insert(now + IDLE);
         if self.is_stopping || due <= now {
             self.append_change(&Record::Closed, engine);
-            let Header { log_id, number: segment, .. } = self.appender.active;
-            self.closing.ends = EndMark { log_id, segment, end: self.commits.end };
+            let Header { log_id, number: segment, .. } = *self.appender.active();
+            self.closing.ends = EndMark { log_id, segment, end: self.commits.end() };
             // The batch is closed here, so that its padding belongs to the closed log.
             self.close_batch();
-            self.closing.closed_at = Some(self.commits.end);
+            self.closing.closed_at = Some(self.commits.end());
         }
     }
 
@@ -47,7 +64,7 @@ impl Wal {
         let is_quiet = self.appender.is_idle() && !self.segments.has_missing();
         let fits = Record::Closed.bytes() as u64 <= self.bytes_left();
         let has_space = fits || !self.segments.prepared.is_empty() && !self.space.is_full();
-        let is_closed = self.closing.closed_at == Some(self.commits.end);
+        let is_closed = self.closing.closed_at == Some(self.commits.end());
         is_quiet && self.commits.is_all_durable() && !is_closed && has_space
     }
 
@@ -56,8 +73,8 @@ impl Wal {
         if self.config.destination != Destination::Directory {
             return None;
         }
-        let (durable, marked) = (self.commits.durable, self.closing.marked);
-        let Header { log_id, number: segment, first, .. } = self.appender.active;
+        let (durable, marked) = (self.commits.durable(), self.closing.marked);
+        let Header { log_id, number: segment, first, .. } = *self.appender.active();
         let is_begun = durable > first && marked.is_none_or(|marked| marked.segment < segment);
         let begun = is_begun.then_some(EndMark { log_id, segment, end: durable });
         let ends = self.closing.ends;

@@ -18,15 +18,15 @@ const UNSYNCED_SEGMENTS_MAX: usize = 2;
 pub struct CommitState {
     durability: Durability,
     /// The position behind the last record.
-    pub end: Lsn,
+    end: Lsn,
     /// Everything before this position is written.
     written: Lsn,
     /// Everything before this position is on disk.
-    pub durable: Lsn,
+    durable: Lsn,
     /// Batches that were closed.
-    pub closed: u64,
+    closed: u64,
     /// Batches that are committed: the last ticket whose replies may leave.
-    pub committed: u64,
+    committed: u64,
     /// Segments that were written to since they were last synced, in order.
     unsynced: Vec<SegmentNumber>,
     /// The position that will be durable when the sync in flight ends, and when that began.
@@ -50,6 +50,18 @@ impl CommitState {
             syncing: None,
             sync_due: None,
         }
+    }
+
+    /// Moves the end behind a record of this size.
+    #[inline]
+    pub fn record_appended(&mut self, bytes: usize) {
+        self.end.0 += bytes as u64;
+    }
+
+    /// Gives the gathering batch, which was closed, its ticket.
+    #[inline]
+    pub fn batch_closed(&mut self) {
+        self.closed += 1;
     }
 
     /// The oldest closed batch was written to this segment and ends at this position.
@@ -95,6 +107,30 @@ impl CommitState {
     /// Drops a segment that was removed or recycled.
     pub fn forget_segment(&mut self, segment: SegmentNumber) {
         self.unsynced.retain(|&unsynced| unsynced != segment);
+    }
+
+    /// The position behind the last record.
+    #[inline]
+    pub const fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// The position before which everything is on disk.
+    #[inline]
+    pub const fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// The number of batches that were closed.
+    #[inline]
+    pub const fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// The last ticket whose replies may leave.
+    #[inline]
+    pub const fn committed(&self) -> u64 {
+        self.committed
     }
 
     /// Whether all records are on disk.

@@ -113,16 +113,16 @@ impl Wal {
     /// Compacts a part of the oldest segment, if its space is wanted.
     pub fn compact(&mut self, engine: &Engine, now: Time) {
         self.pauses.forget_over(now, FORGOTTEN_PER_ITERATION, &mut self.index);
-        if self.rewritten_up_to == Some(self.appender.active.number) && self.can_begin_segment() {
+        if self.rewritten_up_to == Some(self.appender.active().number) && self.can_begin_segment() {
             self.begin_next_segment(engine);
         }
         let capacity = self.capacity();
         let demand = self.demand(&capacity);
         let step = self.compactor.next_step(&capacity, demand, self.appender.is_gathering(), now);
         if let Some(bytes) = step.filter(|_| self.can_compact()) {
-            let before = self.commits.end.0;
+            let before = self.commits.end().0;
             self.compact_bytes(bytes, engine, now);
-            let compacted = self.commits.end.0 - before;
+            let compacted = self.commits.end().0 - before;
             self.compactor.debt = self.compactor.debt.saturating_sub(compacted);
         }
     }
@@ -157,10 +157,10 @@ impl Wal {
     }
 
     fn compact_bytes(&mut self, bytes: u64, engine: &Engine, now: Time) {
-        let before = self.commits.end.0;
+        let before = self.commits.end().0;
         loop {
             let oldest = self.oldest();
-            if oldest == self.appender.active.number {
+            if oldest == self.appender.active().number {
                 return;
             }
             let (pause, key) = (self.pauses.first_in(oldest), self.kept_keys.first_in(oldest));
@@ -168,7 +168,7 @@ impl Wal {
             let job = self.index.first_job_of_oldest();
             let is_empty =
                 pause.is_none() && key.is_none() && rule.is_none() && schedule.is_none() && job.is_none();
-            if !is_empty && self.commits.end.0 - before >= bytes {
+            if !is_empty && self.commits.end().0 - before >= bytes {
                 return;
             }
             let compacted = if let Some(tube) = pause {
@@ -186,7 +186,7 @@ impl Wal {
             } else {
                 return self.retire_oldest(engine);
             };
-            self.appender.compacted_bytes += compacted;
+            self.appender.note_compacted(compacted);
         }
     }
 
@@ -201,8 +201,8 @@ impl Wal {
         let may_declare = fits || !self.space.is_full() || self.segments.may_have_other_size(oldest);
         if !self.retirement.is_declared(oldest) && may_declare {
             self.append_change(&record, engine);
-            self.retirement.declare(first, self.commits.end);
+            self.retirement.declare(first, self.commits.end());
         }
-        self.retirement.start(oldest, self.commits.end);
+        self.retirement.start(oldest, self.commits.end());
     }
 }

@@ -217,7 +217,7 @@ impl Wal {
             retirement: Retirement::new(active.oldest, end),
             commits: CommitState::new(config.durability, end),
             rounds: Rounds::default(),
-            closing: CloseSchedule { due: None, closed_at: is_closed.then_some(end), ends, marked: mark },
+            closing: CloseSchedule::new(is_closed.then_some(end), ends, mark),
             counters: WalCounters::default(),
             sync_times: Histogram::new(&SYNC_BOUNDS),
             changes: Vec::new(),
@@ -266,7 +266,7 @@ impl Wal {
 
     /// Has compaction copy everything out of the present segments, so that they go.
     pub const fn rewrite(&mut self) {
-        self.rewritten_up_to = Some(self.appender.active.number);
+        self.rewritten_up_to = Some(self.appender.active().number);
     }
 
     /// Whether [`stop`](Self::stop) was called.
@@ -276,7 +276,7 @@ impl Wal {
 
     /// The position behind the last record.
     pub const fn end(&self) -> record::Lsn {
-        self.commits.end
+        self.commits.end()
     }
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
@@ -308,26 +308,26 @@ impl Wal {
     /// The ticket of a reply to what was recorded last.
     #[inline]
     pub fn ticket(&self) -> u64 {
-        self.commits.closed + u64::from(self.appender.is_gathering())
+        self.commits.closed() + u64::from(self.appender.is_gathering())
     }
 
     /// The ticket of a reply to what is recorded next.
     #[inline]
     pub const fn next_ticket(&self) -> u64 {
-        self.commits.closed + 1
+        self.commits.closed() + 1
     }
 
     /// The last ticket that is committed.
     #[inline]
     pub const fn committed(&self) -> u64 {
-        self.commits.committed
+        self.commits.committed()
     }
 
     /// The last ticket whose replies may leave: none while they are [held](Self::hold), and 0 is before every ticket.
     #[inline]
     pub const fn released(&self) -> u64 {
         // mutant replica-lease-not-looked-at: self.is_held => false
-        if self.is_held { 0 } else { self.commits.committed }
+        if self.is_held { 0 } else { self.commits.committed() }
     }
 
     /// The rounds that prove that the leader of a log in a database still leads.
@@ -422,7 +422,7 @@ impl Wal {
         let WalCounters { records, compacted, syncs, synced_records, last_sync } = self.counters;
         WalStats {
             oldest: self.index.oldest().map_or(0, |number| number.0),
-            current: self.appender.active.number.0,
+            current: self.appender.active().number.0,
             segment_bytes: self.config.segment_bytes,
             segments,
             live_bytes,
@@ -469,7 +469,7 @@ impl Wal {
     /// Bytes left in the active segment.
     #[inline]
     fn bytes_left(&self) -> u64 {
-        self.appender.bytes_left(self.commits.end)
+        self.appender.bytes_left(self.commits.end())
     }
 
     #[inline]

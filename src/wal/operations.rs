@@ -41,7 +41,7 @@ impl Wal {
     /// Whether something waits for written records to become durable: the oldest segment, the stop, or the next write.
     fn must_sync(&self) -> bool {
         let would_help = |at: Lsn| self.commits.needs_sync(at);
-        let stop_waits = self.is_stopping && would_help(self.commits.end);
+        let stop_waits = self.is_stopping && would_help(self.commits.end());
         // Under `-F` no later sync is due.
         let is_never = self.config.durability == Durability::Never;
         let segment_waits =
@@ -86,11 +86,11 @@ impl Wal {
         if self.space.is_stalled && self.has_spare() && !self.retirement.is_active() {
             return self.segments.prepared.back().copied().map(Arrangement::Remove);
         }
-        // mutant segment-goes-too-early: self.retirement.is_durable(self.commits.durable) => self.retirement.is_active()
-        if self.retirement.is_durable(self.commits.durable) {
+        // mutant segment-goes-too-early: self.retirement.is_durable(self.commits.durable()) => self.retirement.is_active()
+        if self.retirement.is_durable(self.commits.durable()) {
             return Some(self.retired_arrangement(is_wanted));
         }
-        let is_oldest_durable = self.retirement.is_oldest_durable(self.oldest(), self.commits.durable);
+        let is_oldest_durable = self.retirement.is_oldest_durable(self.oldest(), self.commits.durable());
         let may_shrink = capacity.has_excess_prepared() && is_oldest_durable && !self.is_stopping;
         if let Some(excess) = self.segments.prepared.back().copied().filter(|_| may_shrink) {
             return Some(Arrangement::Remove(excess));
@@ -133,7 +133,7 @@ impl Wal {
             DiskOutcome::Written(batch, result) => result.map(|()| self.batch_written(batch, now)),
             DiskOutcome::Synced(result) => result.map(|()| {
                 let begun = self.commits.finish_sync();
-                self.closing.due = None;
+                self.closing.postpone();
                 self.durable_advanced(begun, now);
             }),
             DiskOutcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
@@ -174,7 +174,7 @@ impl Wal {
     fn batch_written(&mut self, batch: Batch, now: Time) {
         let write = self.appender.finish_write(batch);
         self.space.write_succeeded();
-        self.closing.due = None;
+        self.closing.postpone();
         self.commits.batch_written(write.segment, write.end, now);
         if self.config.durability == Durability::Always {
             self.durable_advanced(write.begun, now);
@@ -183,7 +183,7 @@ impl Wal {
 
     /// A sync, or a write that is synced, has ended.
     fn durable_advanced(&mut self, begun: Time, now: Time) {
-        self.retirement.advance_durable(self.oldest(), self.commits.durable);
+        self.retirement.advance_durable(self.oldest(), self.commits.durable());
         self.counters.count_sync(begun, now);
         self.sync_times.add(now.since(begun).as_nanos());
     }
@@ -200,9 +200,9 @@ impl Wal {
                 self.space.change_failed(now);
             }
             // The next closing record has it written again.
-            (Arrangement::MarkEnd(mark), Err(error)) if is_full(&error) => self.closing.marked = Some(mark),
+            (Arrangement::MarkEnd(mark), Err(error)) if is_full(&error) => self.closing.note_marked(mark),
             (_, Err(error)) => return Err(error),
-            (Arrangement::MarkEnd(mark), Ok(())) => self.closing.marked = Some(mark),
+            (Arrangement::MarkEnd(mark), Ok(())) => self.closing.note_marked(mark),
             (Arrangement::Create { segment, .. }, Ok(())) => {
                 self.space.clear_full();
                 self.segments.add(segment);

@@ -51,12 +51,13 @@ pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let found = offline::check(dir, now)?;
+    let outlook = found.outlook;
     writeln!(out, "{} in {}", Count(found.records, "record"), Count(found.segments as u64, "segment"))?;
     for damage in &found.damage {
         writeln!(out, "{damage}")?;
     }
     let jobs: usize = found.tubes.values().flatten().sum();
-    let what = if found.refusal.is_some() { " can be salvaged" } else { "" };
+    let what = if outlook.refusal.is_some() { " can be salvaged" } else { "" };
     writeln!(out, "{}{what}", Count(jobs as u64, "job"))?;
     for (name, [ready, delayed, buried, held, reserved]) in found.tubes {
         let if_any = |count, state| if count == 0 { String::new() } else { format!(", {count} {state}") };
@@ -66,17 +67,17 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dy
     for count in besides_jobs(found.extensions) {
         writeln!(out, "{count}{what}")?;
     }
-    if let Some(refusal) = found.refusal {
+    if let Some(refusal) = outlook.refusal {
         return Err(refusal.into());
     }
-    if found.unproven_bytes > 0 {
-        let bytes = Count(found.unproven_bytes, "byte");
+    if outlook.unproven_bytes > 0 {
+        let bytes = Count(outlook.unproven_bytes, "byte");
         writeln!(out, "the last {bytes} may be unsynced; the next start rewrites them (normal)")?;
     }
-    if !found.discarded.is_empty() {
-        return Err(Discards(found.discarded).into());
+    if !outlook.discarded.is_empty() {
+        return Err(Discards(outlook.discarded).into());
     }
-    match found.mark_fault {
+    match outlook.mark_fault {
         None => {}
         Some(fault @ MarkFault::One(_)) => writeln!(out, "{fault}")?,
         Some(fault @ MarkFault::All) => return Err(fault.into()),
@@ -84,8 +85,8 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dy
     if let Some(unrecorded) = found.unrecorded {
         return Err(unrecorded.into());
     }
-    write_hole(found.hole, out)?;
-    let verdict = if found.damage.is_empty() && found.hole.is_none() { "no damage; " } else { "" };
+    write_hole(outlook.hole, out)?;
+    let verdict = if found.damage.is_empty() && outlook.hole.is_none() { "no damage; " } else { "" };
     writeln!(out, "{verdict}beanring -b {} can start from it", dir.display())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -107,6 +108,18 @@ pub(crate) fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result
         out,
         "{last} is full and was not closed, and the next file is {next}: normal if the server crashed soon after a start; if a \
          file between them was removed, its jobs are missing: restore a backup"
+    )
+}
+
+/// Says which bytes of the job log are not in the copy.
+pub(crate) fn write_left_out(discarded: &[Extent], out: &mut impl Write) -> io::Result<()> {
+    if discarded.is_empty() {
+        return Ok(());
+    }
+    let places = Places(discarded);
+    writeln!(
+        out,
+        "left out {places}, which a start discards too: normal after a crash; after a clean stop it is damage"
     )
 }
 
@@ -158,13 +171,7 @@ fn backup(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result
 
 fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Exported { jobs, largest_bytes, discarded, left_out } = offline::export(dir, new_dir, now)?;
-    if !discarded.is_empty() {
-        writeln!(
-            out,
-            "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
-            Places(&discarded)
-        )?;
-    }
+    write_left_out(&discarded, out)?;
     let of_jobs = [("tags", left_out.tagged_jobs), ("notes", left_out.noted_jobs)]
         .into_iter()
         .filter(|(_, jobs)| *jobs > 0)

@@ -515,7 +515,7 @@ fn a_proof_of_nothing_is_refused() {
         file.resize(bytes as usize, 0);
         fs::write(scratch.join(FILE), file).expect("there is memory");
         assert!(matches!(jobs_of(&scratch.0), Err(RecoveryError::Damaged { .. })), "{bytes}");
-        assert!(offline::check(&scratch.0, NOW).expect("it is read").refusal.is_some(), "{bytes}");
+        assert!(offline::check(&scratch.0, NOW).expect("it is read").outlook.refusal.is_some(), "{bytes}");
     }
 }
 

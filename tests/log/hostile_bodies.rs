@@ -187,7 +187,7 @@ fn a_hole_is_not_read() {
             .expect("a hole takes no space");
         let before = thread_cpu_time();
         let verdict = offline::check(&dir, NOW).expect("it is read");
-        assert!(verdict.refusal.is_none(), "{verdict:?}");
+        assert!(verdict.outlook.refusal.is_none(), "{verdict:?}");
         offline::dump(&dir, |_| Ok(())).expect("it is read");
         drop(offline::salvage(&dir, &salvaged, NOW));
         drop(offline::export(&dir, &exported, NOW));

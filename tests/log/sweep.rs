@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use beanring::io::driver::Driver;
-use beanring::io::wal_files::offline::{self, Verdict};
+use beanring::io::wal_files::offline::{self, Outlook, Verdict};
 use beanring::io::wal_files::{self, Directory, recover};
 use beanring::queue::Engine;
 use beanring::time::Time;
@@ -221,7 +221,8 @@ impl Seen {
     fn of(dir: &Path, fault: &Fault) -> Self {
         let verdict = offline::check(dir, NOW);
         let is_complaint = |verdict: &Verdict| {
-            let Verdict { discarded, hole, mark_fault, unrecorded, damage, .. } = verdict;
+            let Verdict { outlook, unrecorded, damage, .. } = verdict;
+            let Outlook { discarded, hole, mark_fault, .. } = outlook;
             !discarded.is_empty()
                 || hole.is_some()
                 || mark_fault.is_some()
@@ -232,7 +233,7 @@ impl Seen {
         let to = Scratch::in_memory("sweep-backup");
         let backup = || offline::backup(dir, &to.0, NOW).ok().map(|backup| backup.jobs);
         Self {
-            is_refused: verdict.as_ref().map_or(true, |verdict| verdict.refusal.is_some()),
+            is_refused: verdict.as_ref().map_or(true, |verdict| verdict.outlook.refusal.is_some()),
             is_complaint: verdict.as_ref().map_or(true, is_complaint),
             passes_preflight: wal_files::preflight(dir).is_ok(),
             backed_up: if matches!(fault, Fault::Flipped { .. }) { None } else { backup() },

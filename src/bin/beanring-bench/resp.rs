@@ -1,6 +1,6 @@
 //! Parses replies of redis: integers, and replies to BRPOP.
 
-use crate::scan::{Reply, Scan, number};
+use crate::scan::{Reply, Scan, data, number};
 
 /// The longest accepted header line.
 const LINE_BYTES_MAX: usize = 64;
@@ -26,17 +26,7 @@ fn popped(input: &[u8]) -> Result<Scan<'_>, Scan<'_>> {
 /// Parses `$bytes`, the bytes, CR LF. Returns the position behind them.
 fn bulk(input: &[u8], at: usize) -> Result<(&[u8], usize), Scan<'_>> {
     let (bytes, at) = header(input, at, b'$')?;
-    if bytes > u64::from(beanring::values::limits::JOB_BYTES_MAX) {
-        return Err(Scan::Nonsense);
-    }
-    let end = at + bytes as usize;
-    if input.len() < end + 2 {
-        return Err(Scan::Partial { need: end + 2 });
-    }
-    if &input[end..end + 2] != b"\r\n" {
-        return Err(Scan::Nonsense);
-    }
-    Ok((&input[at..end], end + 2))
+    data(input, at, bytes)
 }
 
 /// Parses a line of a mark and a number. Returns the position behind it.

@@ -65,26 +65,36 @@ pub enum Scan<'a> {
 
 /// Parses the first reply.
 pub fn scan(input: &[u8]) -> Scan<'_> {
-    let line = match line(input) {
-        Ok(line) => line,
-        Err(other) => return other,
-    };
+    whole(input).unwrap_or_else(|other| other)
+}
+
+fn whole(input: &[u8]) -> Result<Scan<'_>, Scan<'_>> {
+    let line = line(input)?;
     let used = line.len() + 2;
-    let whole = |reply| Scan::Whole { reply, used };
+    let number = |digits: &[u8]| number(digits).ok_or(Scan::Nonsense);
     let mut words = line.splitn(2, |&byte| byte == b' ');
-    let parsed = match (words.next().unwrap_or_default(), words.next()) {
-        (b"INSERTED", Some(id)) => number(id).map(|id| whole(Reply::Inserted(id))),
-        (b"RESERVED", Some(rest)) => reserved(input, used, rest),
-        (b"OK", Some(bytes)) => number(bytes).and_then(|bytes| with_data(input, used, bytes, Reply::Ok)),
-        (b"USING", Some(_)) => Some(whole(Reply::Using)),
-        (b"WATCHING", Some(count)) => number(count).map(|_| whole(Reply::Watching)),
-        (b"BURIED", Some(id)) => number(id).map(|_| whole(Reply::Word("BURIED"))),
-        (word, None) => {
-            WORDS.iter().find(|known| known.as_bytes() == word).map(|word| whole(Reply::Word(word)))
+    let (reply, used) = match (words.next().unwrap_or_default(), words.next()) {
+        (b"INSERTED", Some(id)) => (Reply::Inserted(number(id)?), used),
+        (b"RESERVED", Some(rest)) => {
+            let space = rest.iter().position(|&byte| byte == b' ').ok_or(Scan::Nonsense)?;
+            let id = number(&rest[..space])?;
+            let (body, used) = data(input, used, number(&rest[space + 1..])?)?;
+            (Reply::Reserved { id, body }, used)
         }
-        _ => None,
+        (b"OK", Some(bytes)) => {
+            let (data, used) = data(input, used, number(bytes)?)?;
+            (Reply::Ok(data), used)
+        }
+        (b"USING", Some(_)) => (Reply::Using, used),
+        (b"WATCHING", Some(count)) => number(count).map(|_| (Reply::Watching, used))?,
+        (b"BURIED", Some(id)) => number(id).map(|_| (Reply::Word("BURIED"), used))?,
+        (word, None) => {
+            let known = WORDS.iter().find(|known| known.as_bytes() == word);
+            (Reply::Word(known.ok_or(Scan::Nonsense)?), used)
+        }
+        _ => return Err(Scan::Nonsense),
     };
-    parsed.unwrap_or(Scan::Nonsense)
+    Ok(Scan::Whole { reply, used })
 }
 
 /// Returns the first line without its CR LF.
@@ -98,30 +108,17 @@ fn line(input: &[u8]) -> Result<&[u8], Scan<'_>> {
     }
 }
 
-fn reserved<'a>(input: &'a [u8], used: usize, arguments: &[u8]) -> Option<Scan<'a>> {
-    let space = arguments.iter().position(|&byte| byte == b' ')?;
-    let id = number(&arguments[..space])?;
-    let bytes = number(&arguments[space + 1..])?;
-    with_data(input, used, bytes, |body| Reply::Reserved { id, body })
-}
-
-fn with_data<'a>(
-    input: &'a [u8],
-    line_bytes: usize,
-    data_bytes: u64,
-    reply: impl FnOnce(&'a [u8]) -> Reply<'a>,
-) -> Option<Scan<'a>> {
-    if data_bytes > u64::from(JOB_BYTES_MAX) {
-        return None;
+/// Returns the data of this size at a position, and the position behind its CR LF.
+pub fn data(input: &[u8], at: usize, bytes: u64) -> Result<(&[u8], usize), Scan<'_>> {
+    if bytes > u64::from(JOB_BYTES_MAX) {
+        return Err(Scan::Nonsense);
     }
-    let end = line_bytes + data_bytes as usize;
-    if input.len() < end + 2 {
-        return Some(Scan::Partial { need: end + 2 });
+    let end = at + bytes as usize;
+    match input.get(end..end + 2) {
+        None => Err(Scan::Partial { need: end + 2 }),
+        Some(b"\r\n") => Ok((&input[at..end], end + 2)),
+        Some(_) => Err(Scan::Nonsense),
     }
-    if &input[end..end + 2] != b"\r\n" {
-        return None;
-    }
-    Some(Scan::Whole { reply: reply(&input[line_bytes..end]), used: end + 2 })
 }
 
 /// Parses a decimal number of at most 64 bits.

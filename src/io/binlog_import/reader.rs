@@ -171,7 +171,7 @@ impl Binlog {
         history: &mut History,
     ) -> Result<Result<u64, Tear>, BinlogError> {
         let end = self.end;
-        let length_bytes = version.length_bytes() as u64;
+        let length_bytes = version.length_bytes as u64;
         let head = self.bytes(offset, HEAD_BYTES_MAX)?;
         let entry = match version.parse(head) {
             Ok(Entry { job, .. }) if !is_id(job.id) => {
@@ -190,7 +190,7 @@ impl Binlog {
             return Ok(history.apply(&entry, place).map(|()| head_bytes).map_err(|_| tear));
         };
         let name_end = length_bytes + tube.as_bytes().len() as u64;
-        let fields_end = head_bytes - version.padding_bytes() as u64;
+        let fields_end = head_bytes - version.padding_bytes as u64;
         let extent = head_bytes + u64::from(entry.job.body_bytes);
         let tear = Tear { extent, length_bytes, seams: [name_end, fields_end] };
         // A whole body ends with CR LF, so the content of the file cannot end before it.

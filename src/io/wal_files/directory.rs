@@ -19,8 +19,7 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use super::Access;
 use super::end_marks::{self, END_MARKS};
-use super::in_flight;
-use super::lock::Lock;
+use super::lock::{Lock, mark_in_flight, wait_for_writes};
 use super::plain_file::{self, FileRefusal};
 use crate::io::privileges::current_user;
 use crate::io::signal::{StopRequested, refuse_to_go_on};
@@ -115,7 +114,7 @@ impl Directory {
         };
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
-        in_flight::wait(path).map_err(unusable)?;
+        wait_for_writes(path).map_err(unusable)?;
         let (is_cancelled, is_starting) = (AtomicBool::new(false), AtomicBool::new(true));
         Ok(Self { path: path.to_owned(), handle, prewrites, is_cancelled, is_starting, lock })
     }
@@ -248,7 +247,7 @@ impl Directory {
                     }
                     result => result,
                 }?;
-                in_flight::mark(&file)?;
+                mark_in_flight(&file)?;
                 Ok(file)
             }
         }
@@ -346,7 +345,7 @@ pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     if held.is_none() {
         return Err(DirectoryError::Locked(path.to_owned()));
     }
-    in_flight::wait(path).map_err(unusable)?;
+    wait_for_writes(path).map_err(unusable)?;
     Ok(held)
 }
 

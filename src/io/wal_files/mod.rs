@@ -5,7 +5,6 @@
 pub(super) mod directory;
 mod end_marks;
 pub(super) mod fresh;
-mod in_flight;
 mod lock;
 pub mod offline;
 pub mod plain_file;

@@ -136,19 +136,19 @@ impl Engine {
 
     /// Turns on or off the recording of changes for [`take_changes`](Self::take_changes). It is off at first.
     pub fn record_changes(&mut self, on: bool) {
-        self.effects.changes.recording = on;
+        self.effects.changes.record(on);
     }
 
     /// Turns on or off that reservations are changes, and that [`persisted_state`](Self::persisted_state) has them. It is off at
     /// first. Recovery restores those that it finds in any case:
     /// see [`settle_reservations`](Self::settle_reservations).
     pub fn keep_reservations(&mut self, on: bool) {
-        self.effects.changes.keeps_reservations = on;
+        self.effects.changes.keep_reservations(on);
     }
 
     /// Whether reservations are changes.
     pub const fn keeps_reservations(&self) -> bool {
-        self.effects.changes.keeps_reservations
+        self.effects.changes.keeps_reservations()
     }
 
     /// Sets the limits of tubes and watches. A new queue has none.
@@ -407,7 +407,7 @@ impl Engine {
         } else {
             self.leave(job, now);
             self.enter_reserved(job, client, None, now);
-            if !self.effects.changes.keeps_reservations {
+            if !self.effects.changes.keeps_reservations() {
                 self.effects.changes.push(Change::TakenOut(job));
             }
         }

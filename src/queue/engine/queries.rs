@@ -166,7 +166,7 @@ impl Engine {
                 LoggedState::Delayed(lifecycle.deadline)
             }
             (JobState::Held, Some(lifecycle)) => LoggedState::Held(lifecycle.deadline),
-            (JobState::Reserved, Some(lifecycle)) if self.effects.changes.keeps_reservations => {
+            (JobState::Reserved, Some(lifecycle)) if self.effects.changes.keeps_reservations() => {
                 LoggedState::Reserved(lifecycle.deadline)
             }
             _ => LoggedState::Ready,

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::sys::socket;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::{Returned, Stream, Target, Transport};
+use super::{Returned, Socket, Stream, Target, Transport};
 
 /// Creates non-blocking connections.
 pub struct Epoll;
@@ -29,78 +29,42 @@ impl Transport for Epoll {
 }
 
 /// A non-blocking connection.
-pub enum EpollStream {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over a UNIX socket.
-    Unix(UnixStream),
-}
-
-impl EpollStream {
-    async fn readable(&self) -> io::Result<()> {
-        match self {
-            EpollStream::Tcp(stream) => stream.readable().await,
-            EpollStream::Unix(stream) => stream.readable().await,
-        }
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            EpollStream::Tcp(stream) => stream.writable().await,
-            EpollStream::Unix(stream) => stream.writable().await,
-        }
-    }
-
-    fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        match self {
-            EpollStream::Tcp(stream) => stream.try_read_buf(buf),
-            EpollStream::Unix(stream) => stream.try_read_buf(buf),
-        }
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            EpollStream::Tcp(stream) => stream.try_write(bytes),
-            EpollStream::Unix(stream) => stream.try_write(bytes),
-        }
-    }
-}
+pub type EpollStream = Socket<TcpStream, UnixStream>;
 
 impl Stream for EpollStream {
     async fn read(&self, mut buf: Vec<u8>) -> Returned<usize> {
-        loop {
-            if let Err(error) = self.readable().await {
-                return (Err(error), buf);
+        let read = async {
+            loop {
+                with_stream!(self, stream => stream.readable().await)?;
+                match with_stream!(self, stream => stream.try_read_buf(&mut buf)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
             }
-            match self.try_read(&mut buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return (done, buf),
-            }
-        }
+        };
+        (read.await, buf)
     }
 
     async fn write_all(&self, buf: Vec<u8>) -> Returned<()> {
-        let mut written = 0;
-        while written < buf.len() {
-            match self.try_write(&buf[written..]) {
-                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if let Err(error) = self.writable().await {
-                        return (Err(error), buf);
+        let write = async {
+            let mut left = &buf[..];
+            while !left.is_empty() {
+                match with_stream!(self, stream => stream.try_write(left)) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => left = &left[count..],
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        with_stream!(self, stream => stream.writable().await)?;
                     }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return (Err(error), buf),
             }
-        }
-        (Ok(()), buf)
+            Ok(())
+        };
+        (write.await, buf)
     }
 
     fn shutdown(&self) {
-        let fd = match self {
-            EpollStream::Tcp(stream) => stream.as_fd(),
-            EpollStream::Unix(stream) => stream.as_fd(),
-        };
+        let fd = with_stream!(self, stream => stream.as_fd());
         // This fails only if the server has closed the connection first.
         let _ = socket::shutdown(fd.as_raw_fd(), socket::Shutdown::Both);
     }

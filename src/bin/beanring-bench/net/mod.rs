@@ -11,6 +11,16 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
+/// Evaluates an expression for the stream of a [`Socket`], whichever it is.
+macro_rules! with_stream {
+    ($socket:expr, $stream:ident => $value:expr) => {
+        match $socket {
+            $crate::net::Socket::Tcp($stream) => $value,
+            $crate::net::Socket::Unix($stream) => $value,
+        }
+    };
+}
+
 pub mod epoll;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -35,6 +45,14 @@ pub trait Stream: 'static {
 
     /// Shuts down both directions. A read in flight returns 0.
     fn shutdown(&self);
+}
+
+/// A connection of a runtime with these two types.
+pub enum Socket<T, U> {
+    /// Over TCP.
+    Tcp(T),
+    /// Over a UNIX socket.
+    Unix(U),
 }
 
 /// A way to make connections.

@@ -150,10 +150,7 @@ impl<T: Transport> Transport for Tls<T> {
         };
         while stream.session.borrow().is_handshaking() {
             stream.send().await?;
-            if stream.session.borrow().is_handshaking()
-                && stream.feed()?.is_none()
-                && !stream.receive().await?
-            {
+            if stream.session.borrow().is_handshaking() && !stream.feed()? && !stream.receive().await? {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed in the TLS handshake"));
             }
         }
@@ -168,6 +165,25 @@ impl<T: Transport> Transport for Tls<T> {
 }
 
 impl<S: Stream> TlsStream<S> {
+    /// Waits for plaintext, and moves it into the spare capacity. Returns 0 at the end.
+    async fn read_into(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            match self.take(buf)? {
+                // The server closes the socket after its last record.
+                Some(0) => {
+                    let (result, input) = self.inner.read(Vec::with_capacity(INPUT_BYTES)).await;
+                    drop(input);
+                    return result.map(|_| 0);
+                }
+                Some(count) => return Ok(count),
+                None => {}
+            }
+            if !self.feed()? && !self.receive().await? {
+                return Ok(0);
+            }
+        }
+    }
+
     /// Sends the ciphertext of the session.
     async fn send(&self) -> io::Result<()> {
         let mut output = self.output.take();
@@ -201,15 +217,15 @@ impl<S: Stream> TlsStream<S> {
         Ok(has_come)
     }
 
-    /// Passes on the ciphertext that is left from an earlier read. Returns none if there was none.
-    fn feed(&self) -> io::Result<Option<()>> {
+    /// Passes on the ciphertext that is left from an earlier read. Returns whether there was any.
+    fn feed(&self) -> io::Result<bool> {
         let mut rest = self.rest.borrow_mut();
-        if rest.is_empty() {
-            return Ok(None);
+        let has_rest = !rest.is_empty();
+        if has_rest {
+            let used = self.feed_from(&rest)?;
+            rest.drain(..used);
         }
-        let used = self.feed_from(&rest)?;
-        rest.drain(..used);
-        Ok(Some(()))
+        Ok(has_rest)
     }
 
     /// Passes ciphertext to the session until that has plaintext. Returns how much it took.
@@ -246,29 +262,7 @@ impl<S: Stream> TlsStream<S> {
 
 impl<S: Stream> Stream for TlsStream<S> {
     async fn read(&self, mut buf: Vec<u8>) -> Returned<usize> {
-        loop {
-            match self.take(&mut buf) {
-                // The server closes the socket after its last record.
-                Ok(Some(0)) => {
-                    let (result, input) = self.inner.read(Vec::with_capacity(INPUT_BYTES)).await;
-                    drop(input);
-                    return (result.map(|_| 0), buf);
-                }
-                Ok(Some(count)) => return (Ok(count), buf),
-                Ok(None) => {}
-                Err(error) => return (Err(error), buf),
-            }
-            match self.feed() {
-                Ok(Some(())) => continue,
-                Ok(None) => {}
-                Err(error) => return (Err(error), buf),
-            }
-            match self.receive().await {
-                Ok(true) => {}
-                Ok(false) => return (Ok(0), buf),
-                Err(error) => return (Err(error), buf),
-            }
-        }
+        (self.read_into(&mut buf).await, buf)
     }
 
     async fn write_all(&self, buf: Vec<u8>) -> Returned<()> {

@@ -5,7 +5,7 @@ use std::io;
 use tokio_uring::buf::BoundedBuf;
 use tokio_uring::net::{TcpStream, UnixStream};
 
-use super::{Returned, Stream, Target, Transport};
+use super::{Returned, Socket, Stream, Target, Transport};
 
 /// Every connection has at most a read and a write in flight. The completion queue has room for both.
 const REQUESTS_PER_CONNECTION: u32 = 2;
@@ -59,21 +59,13 @@ impl Transport for Uring {
 }
 
 /// A connection on the ring.
-pub enum UringStream {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over a UNIX socket.
-    Unix(UnixStream),
-}
+pub type UringStream = Socket<TcpStream, UnixStream>;
 
 impl Stream for UringStream {
     async fn read(&self, buf: Vec<u8>) -> Returned<usize> {
         let len = buf.len();
         let spare = buf.slice(len..);
-        let (result, spare) = match self {
-            UringStream::Tcp(stream) => stream.read(spare).await,
-            UringStream::Unix(stream) => stream.read(spare).await,
-        };
+        let (result, spare) = with_stream!(self, stream => stream.read(spare).await);
         (result, spare.into_inner())
     }
 
@@ -82,10 +74,7 @@ impl Stream for UringStream {
         while written < buf.len() {
             let end = buf.len();
             let rest = buf.slice(written..end);
-            let (result, rest) = match self {
-                UringStream::Tcp(stream) => stream.write(rest).submit().await,
-                UringStream::Unix(stream) => stream.write(rest).submit().await,
-            };
+            let (result, rest) = with_stream!(self, stream => stream.write(rest).submit().await);
             buf = rest.into_inner();
             match result {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -98,9 +87,6 @@ impl Stream for UringStream {
 
     fn shutdown(&self) {
         // This fails only if the server has closed the connection first.
-        let _ = match self {
-            UringStream::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
-            UringStream::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
-        };
+        let _ = with_stream!(self, stream => stream.shutdown(std::net::Shutdown::Both));
     }
 }

@@ -250,7 +250,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn first_block(segment: &File) -> io::Result<Vec<u8>> {
+/// Returns the block of a segment in which its header is.
+pub(super) fn first_block(segment: &File) -> io::Result<Vec<u8>> {
     let mut block = vec![0; HEADER_BYTES as usize];
     let count = read_up_to(segment, 0, &mut block)?;
     block.truncate(count);
@@ -309,21 +310,21 @@ impl Found {
     pub(super) fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
         let log = Offline::open(copy).map_err(Failure::Final)?;
         // A server that runs beside this may need the memory of the bodies.
-        let Start { engine, discarded, hole, refusal, .. } = match log.recover(now, JobBodies::Empty) {
+        let Start { engine, outlook, .. } = match log.recover(now, JobBodies::Empty) {
             Ok(start) => start,
             Err(ToolError::Log(error)) if !matches!(error, RecoveryError::Memory) => {
                 return Err(Failure::Refused(error));
             }
             Err(error) => return Err(Failure::Final(error)),
         };
-        if let Some(error) = refusal {
+        if let Some(error) = outlook.refusal {
             return Err(Failure::Refused(error));
         }
-        if !discarded.is_empty() {
-            return Err(Failure::Discards(discarded));
+        if !outlook.discarded.is_empty() {
+            return Err(Failure::Discards(outlook.discarded));
         }
         let (segments, others) = log.files.keys().rev().partition(|&&number| active >= Some(number));
-        Ok(Self { jobs: engine.jobs().len(), segments, others, hole })
+        Ok(Self { jobs: engine.jobs().len(), segments, others, hole: outlook.hole })
     }
 }
 

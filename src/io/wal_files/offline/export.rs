@@ -33,12 +33,13 @@ pub struct Exported {
 /// If the job log cannot be read, or `to` is not empty or cannot be written.
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, discarded, .. } = log.recover(now, JobBodies::Restored)?;
+    let Start { engine, outlook, .. } = log.recover(now, JobBodies::Restored)?;
     make_empty(to, from, PUBLIC)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);
     let (jobs, largest_bytes) = (engine.jobs().len(), sizes.max().unwrap_or(0));
-    Ok(Exported { jobs, largest_bytes, discarded, left_out: Extensions::of(&engine) })
+    let (discarded, left_out) = (outlook.discarded, Extensions::of(&engine));
+    Ok(Exported { jobs, largest_bytes, discarded, left_out })
 }
 
 fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {

@@ -4,7 +4,6 @@
 mod backup;
 mod check;
 mod export;
-mod log_id;
 mod losses;
 mod salvage;
 mod survey;
@@ -31,7 +30,7 @@ use super::end_marks::{EndMarks, MarkFault};
 use super::fresh::Fresh;
 use super::lock::Lock;
 use super::plain_file::{self, FileRefusal};
-use super::recovery::{self, JobBodies, RecoveryError, Tail};
+use super::recovery::{self, Findings, JobBodies, RecoveryError, Tail};
 pub use super::recovery::{Extent, Hole};
 use crate::io::host;
 use crate::io::socket::text_of;
@@ -166,16 +165,23 @@ struct Start {
     /// What it would continue from.
     #[cfg_attr(not(feature = "replicate"), expect(dead_code))]
     recovered: Recovered,
-    /// What it would discard.
-    discarded: Vec<Extent>,
-    /// Bytes that it would rewrite, since nothing proves that they are on disk. None if the job log was closed.
-    unproven_bytes: u64,
-    /// Where files may be missing.
-    hole: Option<Hole>,
+    /// What it would find besides.
+    outlook: Outlook,
+}
+
+/// What a start from a job log would find besides jobs.
+#[derive(Default, Debug)]
+pub struct Outlook {
+    /// Why a server does not start, if it does not.
+    pub refusal: Option<RecoveryError>,
+    /// What a start discards.
+    pub discarded: Vec<Extent>,
+    /// Bytes that a start rewrites first, since nothing proves that they are on disk. None if the job log was closed.
+    pub unproven_bytes: u64,
+    /// Where files may be missing. A healthy job log may look the same.
+    pub hole: Option<Hole>,
     /// Damage to the marks of the log's end.
-    mark_fault: Option<MarkFault>,
-    /// Why it would not start after all.
-    refusal: Option<RecoveryError>,
+    pub mark_fault: Option<MarkFault>,
 }
 
 /// A job log that no server uses while the value lives.
@@ -236,8 +242,9 @@ impl<'a> Offline<'a> {
         }
         let is_closed = tail.is_some_and(|tail| tail.closed_end.is_some());
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
-        let (hole, mark_fault, refusal) = (findings.hole, findings.mark_fault, findings.refusal);
-        Ok(Start { engine, recovered, discarded, unproven_bytes, hole, mark_fault, refusal })
+        let Findings { hole, mark_fault, refusal, .. } = findings;
+        let outlook = Outlook { refusal, discarded, unproven_bytes, hole, mark_fault };
+        Ok(Start { engine, recovered, outlook })
     }
 
     /// Returns a queue without jobs.

@@ -88,7 +88,7 @@ pub(super) struct Remains {
 /// If no record can be read, or `to` is not empty or cannot be written.
 pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError> {
     let log = Offline::open(from)?;
-    let hole = log.recover(now, JobBodies::Restored).ok().and_then(|start| start.hole);
+    let hole = log.recover(now, JobBodies::Restored).ok().and_then(|start| start.outlook.hole);
     let remains = gather(&log, now)?;
     let target = Target::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
@@ -107,7 +107,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     let (mut first, mut oldest) = (None, SegmentNumber(0));
     let (mut end, mut proven) = ((Lsn(0), String::new(), 0), Lsn(0));
     survey(log.path, &log.files, |finding| {
-        match finding {
+        let (at, damage) = match finding {
             Finding::Segment { file, header, is_headless, bytes } => {
                 replay.open(header);
                 if bytes < HEADER_BYTES {
@@ -123,20 +123,15 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                     losses.segment(header);
                     oldest = oldest.max(header.oldest);
                 }
+                return Ok(());
             }
             Finding::Gap { file, offset, at, bytes } => {
-                losses.gap();
-                let file = file.to_owned();
-                gaps.push((at, Damage::Records { file, offset, bytes, were_durable: false }));
+                (at, Damage::Records { file: file.to_owned(), offset, bytes, were_durable: false })
             }
             Finding::OtherLog { file, log_id, expected } => {
-                losses.gap();
-                gaps.push((Lsn(0), Damage::OtherLog { file: file.to_owned(), log_id, expected }));
+                (Lsn(0), Damage::OtherLog { file: file.to_owned(), log_id, expected })
             }
-            Finding::Missing { file, at, .. } => {
-                losses.gap();
-                gaps.push((at, Damage::Missing { file: file.to_owned() }));
-            }
+            Finding::Missing { file, at, .. } => (at, Damage::Missing { file: file.to_owned() }),
             Finding::Record { file, offset, at, framed } => {
                 records += 1;
                 losses.record(&framed.record);
@@ -148,8 +143,11 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                 end = (Lsn(at.0 + bytes), file.to_owned(), offset + bytes);
                 let applied = replay.apply(&framed.record, framed.bytes, &mut engine);
                 applied.map_err(|OutOfMemory| ToolError::Log(RecoveryError::Memory))?;
+                return Ok(());
             }
-        }
+        };
+        losses.gap();
+        gaps.push((at, damage));
         Ok(())
     })?;
     let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;

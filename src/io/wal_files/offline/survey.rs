@@ -1,21 +1,24 @@
 //! Reading every valid record of a job log, past any damage.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::{Extent, ToolError, log_id};
+use super::backup::first_block;
+use super::{Extent, ToolError};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::plain_file;
-use crate::io::wal_files::storage::{next_data, read_up_to};
+use crate::io::wal_files::storage::{Segments, next_data, read_up_to};
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
-use crate::wal::scan::Scanner;
+use crate::wal::scan::{SUMS_PER_BYTE, Scanner};
 use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
 use crate::wal::{EndMark, SegmentNumber};
 
 /// Bytes that are searched for the first record of a segment without a valid header.
-pub const SEARCH_BYTES: u64 = 1 << 24;
+const SEARCH_BYTES: u64 = 1 << 24;
+
+/// Records that must agree on a seed.
+const RECORDS_MIN: u32 = 2;
 
 /// A part of a job log, in the order of the log.
 #[derive(Debug)]
@@ -165,7 +168,7 @@ struct Survey {
 
 /// Returns the bytes of a file from the first to the last that is not zero, if there is one.
 pub fn unreadable_bytes(directory: &Path, number: SegmentNumber) -> io::Result<Option<Extent>> {
-    let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
+    let file = directory.open(number)?;
     let (mut from, mut end, mut at) = (None, 0, 0);
     let mut piece = vec![0; 1 << 20];
     while let Some(begin) = next_data(&file, at) {
@@ -190,12 +193,9 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
     let mut is_blank = true;
     for &number in files.keys() {
         let name = number.to_string();
-        let mut block = vec![0; HEADER_BYTES as usize];
-        let read = plain_file::open_to_read(&directory.join(&name))
-            .and_then(|file| read_up_to(&file, 0, &mut block));
-        let count = read.map_err(cannot_read(&name))?;
-        is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
-        headers.push(Header::decode(&block[..count]));
+        let block = directory.open(number).and_then(|file| first_block(&file)).map_err(cannot_read(&name))?;
+        is_blank &= block.iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
+        headers.push(Header::decode(&block));
     }
     let unreadable_of =
         |number: SegmentNumber| unreadable_bytes(directory, number).map_err(cannot_read(&number.to_string()));
@@ -228,8 +228,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
             Some(header) if !is_right(&header) => continue,
             Some(header) => (header, false),
             None => {
-                let file = plain_file::open_to_read(&directory.join(&name));
-                let found = file.and_then(|file| reconstruct_header(&file, number, log_id));
+                let found = reconstruct_header(directory, number, log_id);
                 let Some(header) = found.map_err(cannot_read(&name))? else {
                     // A file that was never used has zeros there.
                     unreadable.extend(unreadable_of(number)?.filter(|bytes| bytes.offset < HEADER_BYTES));
@@ -266,19 +265,16 @@ fn log_id(
         if let Err(HeaderFault::Version(version)) = header {
             return Err(ToolError::Version(number.to_string(), *version));
         }
-        shown.extend(log_id::shown_by(directory, number).map_err(cannot_read(&number.to_string()))?);
+        shown.extend(shown_by(directory, number).map_err(cannot_read(&number.to_string()))?);
     }
-    log_id::agreed(shown.into_iter()).ok_or(ToolError::NoLogId)
+    agreed_id(shown.into_iter()).ok_or(ToolError::NoLogId)
 }
 
 /// Reconstructs a header from the position of a record behind it. Returns none if there is no record.
-fn reconstruct_header(file: &File, number: SegmentNumber, log_id: u64) -> io::Result<Option<Header>> {
+fn reconstruct_header(directory: &Path, number: SegmentNumber, log_id: u64) -> io::Result<Option<Header>> {
     let mut header = Header::reconstructed(number, log_id, Lsn(0));
-    let seed = header.seed();
-    let mut searched = vec![0; file.metadata()?.len().min(SEARCH_BYTES) as usize];
-    let count = read_up_to(file, HEADER_BYTES, &mut searched)?;
-    searched.truncate(count);
-    for begin in (0..count.saturating_sub(FRAME_BYTES)).step_by(ALIGN_BYTES) {
+    let (seed, searched) = (header.seed(), first_records(directory, number)?);
+    for begin in (0..searched.len().saturating_sub(FRAME_BYTES)).step_by(ALIGN_BYTES) {
         let word = searched[begin + 8..begin + 16].try_into().expect("eight bytes");
         let at = u64::from_le_bytes(word);
         let found = Record::head(&searched[begin..], seed, Lsn(at));
@@ -289,4 +285,58 @@ fn reconstruct_header(file: &File, number: SegmentNumber, log_id: u64) -> io::Re
         }
     }
     Ok(None)
+}
+
+/// Returns the bytes of a segment behind its header that are searched for records.
+fn first_records(directory: &Path, number: SegmentNumber) -> io::Result<Vec<u8>> {
+    let file = directory.open(number)?;
+    let mut bytes = vec![0; file.metadata()?.len().min(SEARCH_BYTES) as usize];
+    let count = read_up_to(&file, HEADER_BYTES, &mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Returns the id that the records of a segment show, if there are enough of them, and the position of the last one. Checksums begin with
+/// a seed that follows from the id and the number of the segment.
+fn shown_by(directory: &Path, number: SegmentNumber) -> io::Result<Option<(u64, Lsn)>> {
+    let seed = agreed_seed(&first_records(directory, number)?);
+    Ok(seed.map(|(seed, last)| (Header::log_id_of(seed, number), last)))
+}
+
+/// Returns the id that most segments show. If the records of an earlier use of a file show another one, those at the end of
+/// the log decide.
+fn agreed_id(shown: impl Iterator<Item = (u64, Lsn)>) -> Option<u64> {
+    let mut votes: BTreeMap<u64, (u32, Lsn)> = BTreeMap::new();
+    for (log_id, last) in shown {
+        let (segments, end) = votes.entry(log_id).or_default();
+        (*segments, *end) = (*segments + 1, last.max(*end));
+    }
+    votes.into_iter().max_by_key(|&(_, vote)| vote).map(|(log_id, _)| log_id)
+}
+
+/// Returns the seed that several records agree on, and the position of the last of them. What a recycled file had before is
+/// at smaller positions.
+fn agreed_seed(bytes: &[u8]) -> Option<(u32, Lsn)> {
+    let mut seeds: BTreeMap<u32, (u32, Lsn)> = BTreeMap::new();
+    let (mut at, mut left) = (0, SUMS_PER_BYTE as usize * bytes.len());
+    while at < bytes.len() {
+        let head = Record::seed(&bytes[at..]);
+        let record =
+            head.and_then(|(position, whole, seed)| Some((position, bytes.get(at..at + whole)?, seed)));
+        let Some((position, record, seed)) = record.filter(|(_, record, _)| record.len() <= left) else {
+            at += ALIGN_BYTES;
+            continue;
+        };
+        if !Record::is_sound(record, seed) {
+            left -= record.len();
+            at += ALIGN_BYTES;
+            continue;
+        }
+        let (records, last) = seeds.entry(seed).or_default();
+        (*records, *last) = (*records + 1, position.max(*last));
+        // Not within the record: the body of a job may look like anything.
+        at += record.len();
+    }
+    let agreed = seeds.into_iter().filter(|(_, (records, _))| *records >= RECORDS_MIN);
+    agreed.map(|(seed, (_, last))| (seed, last)).max_by_key(|&(_, last)| last)
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::backup::Target;
-use super::{Content, Extent, Hole, JobBodies, Offline, Start, ToolError};
+use super::{Content, Extent, Hole, JobBodies, Offline, Outlook, Start, ToolError};
 use crate::time::Time;
 
 /// A job log that was read. No server writes to it while the value lives.
@@ -24,7 +24,8 @@ pub struct Source<'a> {
 /// If a server uses the directory, or would not start from it.
 pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
     let log = Offline::open(from)?;
-    let Start { engine, recovered, discarded, hole, refusal, .. } = log.recover(now, JobBodies::Restored)?;
+    let Start { engine, recovered, outlook } = log.recover(now, JobBodies::Restored)?;
+    let Outlook { refusal, discarded, hole, .. } = outlook;
     match refusal {
         Some(error) => Err(ToolError::Log(error)),
         None => Ok(Source { content: Content::new(engine, recovered, now), discarded, hole, _log: log }),

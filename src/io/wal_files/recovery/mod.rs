@@ -15,8 +15,8 @@ use tracing::warn;
 
 pub use self::error::RecoveryError;
 pub use self::preflight::preflight;
-pub use self::reader::{Extent, Hole, JobBodies, Tail};
-use self::reader::{Findings, Piece, Reader};
+pub use self::reader::{Extent, Findings, Hole, JobBodies, Tail};
+use self::reader::{Piece, Reader};
 use super::storage::{Segments, Storage};
 use crate::io::host;
 use crate::queue::Engine;

@@ -117,7 +117,7 @@ impl Written {
         let mut file = Vec::new();
         match version {
             Version::V7 => binlog::encode_version(&mut file),
-            Version::V5 => file.extend_from_slice(&5_u32.to_le_bytes()),
+            _ => file.extend_from_slice(&5_u32.to_le_bytes()),
         }
         for _ in 0..input.below(40) {
             if input.is_empty() {
@@ -210,7 +210,7 @@ impl Known {
     fn append(&self, version: Version, file: &mut Vec<u8>) {
         match version {
             Version::V7 => binlog::encode_job(self.tube, &self.job, &self.body, file),
-            Version::V5 => {
+            _ => {
                 let name = self.tube.as_bytes();
                 file.extend_from_slice(&(name.len() as u64).to_le_bytes());
                 file.extend_from_slice(name);
@@ -224,7 +224,7 @@ impl Known {
 fn append_change(version: Version, job: &Job, file: &mut Vec<u8>) {
     match version {
         Version::V7 => binlog::encode_change(job, file),
-        Version::V5 => {
+        _ => {
             file.extend_from_slice(&[0; 8]);
             file.extend_from_slice(&old_job(job));
         }

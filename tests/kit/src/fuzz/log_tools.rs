@@ -76,7 +76,10 @@ fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
     let saved = salvage(&log, &scratch.join("saved"), verdict.as_ref(), now);
     if is_whole {
         let verdict = verdict.as_ref().expect("a whole log can be checked");
-        assert!(verdict.refusal.is_none() && verdict.damage.is_empty(), "a log is whole: {verdict:?}");
+        assert!(
+            verdict.outlook.refusal.is_none() && verdict.damage.is_empty(),
+            "a log is whole: {verdict:?}"
+        );
     }
     let exported = export(&log, &scratch.join("exported"), now);
     assert!(contents(&log) == before, "the tools change nothing");
@@ -85,11 +88,11 @@ fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
     if let Some(verdict) = &verdict {
         assert_eq!(
             started.is_ok(),
-            verdict.refusal.is_none(),
+            verdict.outlook.refusal.is_none(),
             "check knows whether a server starts: {started:?}"
         );
         // A log whose ids could run out is exported to go on with beanstalkd.
-        let is_read = matches!(verdict.refusal, None | Some(RecoveryError::Id { .. }));
+        let is_read = matches!(verdict.outlook.refusal, None | Some(RecoveryError::Id { .. }));
         assert_eq!(exported.is_some(), is_read, "what can be started from can be exported");
     }
     if let Ok(jobs) = &started {
@@ -140,13 +143,16 @@ fn salvage(log: &Path, to: &Path, verdict: Option<&Verdict>, now: Time) -> Optio
     assert_eq!(again.tubes.values().flatten().sum::<usize>(), salvaged.jobs);
     if let Some(verdict) = verdict {
         assert_eq!(salvaged.damage, verdict.damage);
-        let is_whole = verdict.refusal.is_none() && verdict.damage.is_empty();
-        assert!(!is_whole || again.refusal.is_none(), "a server starts from a saved whole log: {again:?}");
-        if is_whole || verdict.refusal.is_some() {
+        let is_whole = verdict.outlook.refusal.is_none() && verdict.damage.is_empty();
+        assert!(
+            !is_whole || again.outlook.refusal.is_none(),
+            "a server starts from a saved whole log: {again:?}"
+        );
+        if is_whole || verdict.outlook.refusal.is_some() {
             assert_eq!(again.tubes, verdict.tubes, "what check has counted is saved");
         }
     }
-    assert!(again.refusal.is_none(), "a server starts from a new log: {:?}", again.refusal);
+    assert!(again.outlook.refusal.is_none(), "a server starts from a new log: {:?}", again.outlook.refusal);
     let jobs = start(to, now).expect("a server starts from a new log");
     assert_eq!(counted(&jobs), again.tubes, "check counts the jobs of a server");
     Some((jobs, salvaged.lost))
