@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the documents against the tree. Each relative link leads to a file and a heading. Each file that
 docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name exists, and each function that a page of docs/internals
-names. Each row of the map in docs/internals/ARCHITECTURE.md, and each step of docs/internals/A-PUT.md, names something that its files define.
+names. CONTRIBUTING.md names only what the tree has. Each row of the map in docs/internals/ARCHITECTURE.md, and each step of docs/internals/A-PUT.md, names something that its files define.
 
 usage: python3 ci/docs.py [--fix]; --fix corrects the files of the map after functions have moved
        python3 ci/docs.py --pages DIR; checks only that the links of the pages below DIR lead to files there
@@ -124,6 +124,18 @@ def undefined(path):
             yield f"{name} is not defined below src/"
 
 
+def unknown(path):
+    """Names of code, such as `TUBE_RULES`, `RuleKey` or `Core::look`, that no file below src/, tests/ and ci/ has."""
+    words = set()
+    for top in ("src", "tests", "ci", "deploy", "benches"):
+        for file in (ROOT / top).rglob("*"):
+            if file.suffix in ("", ".rs", ".py", ".js", ".mjs") and file.is_file():
+                words |= set(re.findall(r"\w+", file.read_text(encoding="utf-8", errors="ignore")))
+    for name in sorted(set(re.findall(r"`((?:\w+::)*\w*[A-Z_]\w*(?:::\w+)*)`", prose(path)))):
+        if not set(name.split("::")) <= words:
+            yield f"no file has the name {name}"
+
+
 def missing_files(path):
     """Files are named from the top of the tree or from src/ on."""
     for name in sorted(set(re.findall(r"`((?:[a-z0-9_-]+/)+[a-z0-9_-]+\.[a-z]+)`", prose(path)))):
@@ -142,6 +154,7 @@ def main():
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]
     problems += [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in unmerged(path)]
     problems += [f"{name}: {problem}" for name in (MAP, STEPS, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]
+    problems += [f"CONTRIBUTING.md: {problem}" for problem in unknown(ROOT / "CONTRIBUTING.md")]
     for path in sorted((ROOT / "docs/internals").glob("*.md")):
         problems += [f"{path.relative_to(ROOT)}: {problem}" for problem in undefined(path)]
     for name, described, least in ((MAP, rows, 25), (STEPS, steps, 25)):

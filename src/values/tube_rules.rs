@@ -129,6 +129,11 @@ impl RuleKey {
         Self::DeadLetter,
     ];
 
+    /// Whether it limits the jobs of a tube, so that a put may be refused.
+    pub const fn limits_jobs(self) -> bool {
+        matches!(self, Self::MaxJobs | Self::MaxBytes)
+    }
+
     /// The word of the protocol for it.
     pub const fn word(self) -> &'static str {
         match self {

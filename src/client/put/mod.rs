@@ -24,7 +24,7 @@ use super::tube_config;
 use super::units;
 use crate::cli::verbs::Put;
 use crate::values::tags::Tags;
-use crate::values::tube_rules::RuleKey;
+use crate::values::tube_rules::{RuleKey, Unit};
 
 /// Commands in flight. Each holds a place of 40 bytes here, and a reply of some 20 bytes in the sockets.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -196,13 +196,11 @@ pub(super) fn limits_found(connection: &mut Connection, tube: &str) -> Result<Op
     if (has_refused("tube-rule") || server.number("rule-refusals") > 0)
         && let Ok(rules) = tube_config::rules(connection, tube)
     {
-        for (key, shown) in [
-            (RuleKey::MaxJobs, u64::to_string as fn(&u64) -> String),
-            (RuleKey::MaxBytes, |bytes| units::whole_size(*bytes)),
-        ] {
+        for key in RuleKey::ALL.into_iter().filter(|key| key.limits_jobs()) {
             let limit = rules.number(key.word());
+            let shown = if key.unit() == Unit::Bytes { units::whole_size(limit) } else { limit.to_string() };
             if limit > 0 {
-                limits.push(format!("rule {} {} of {tube}", key.word(), shown(&limit)));
+                limits.push(format!("rule {} {shown} of {tube}", key.word()));
             }
         }
     }

@@ -367,7 +367,7 @@ impl Dialogue {
             }
             Ok(Command::TubeConfig { rule: Some(rule), .. }) => {
                 book.has_flushed |= rule.key() == RuleKey::Retention;
-                book.has_limits |= matches!(rule.key(), RuleKey::MaxJobs | RuleKey::MaxBytes);
+                book.has_limits |= rule.key().limits_jobs();
                 Pending::Line(line)
             }
             Ok(_) => Pending::Line(line),
