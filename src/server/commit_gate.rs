@@ -151,13 +151,9 @@ impl Core {
         self.await_commit(conn, output);
     }
 
-    /// Returns whether all replies may leave. If not, the connection waits for the commit of the next one.
-    pub(super) fn release_or_await(&mut self, conn: ConnId, output: &mut Output) -> bool {
-        let is_released = output.is_released(self.released());
-        if !is_released {
-            self.await_commit(conn, output);
-        }
-        is_released
+    /// Whether all replies may leave.
+    pub(super) fn is_released(&self, output: &Output) -> bool {
+        output.is_released(self.released())
     }
 
     /// Appends the bytes of replies that may leave.
@@ -246,7 +242,7 @@ impl Server {
             if let Some(session) = connections.find(conn) {
                 core.request_send(conn, &mut session.output);
             } else {
-                core.with_http(connections, conn, now, |core, connection| core.release_call(connection));
+                core.with_http(connections, conn, now, |_, _| {});
             }
         }
     }

@@ -48,9 +48,11 @@ impl Server {
             }
             is_first = false;
             self.core.ready.take(Turn::Command);
+            // A user that is gone ends its connections in between.
+            // mutant closed-connection-has-its-turn: .filter(|session| session.is_open()) =>
             if conn.is_http() {
                 self.run_http(conn, now);
-            } else if let Some(session) = self.connections.find(conn) {
+            } else if let Some(session) = self.connections.find(conn).filter(|session| session.is_open()) {
                 self.core.serve_queued(session, now);
             }
             self.deliver_notices(now);

@@ -1,9 +1,11 @@
 //! Changes of the users while clients are connected.
 
+use beanring::server::{Service, Update};
 use beanring_testkit::in_memory::InMemoryServer;
 use beanring_testkit::peer::Peer;
+use beanring_testkit::stepped::Stepped;
 
-use super::{Authenticate, ROOT, one, server, users};
+use super::{Authenticate, ROOT, one, server, users, with_users};
 
 fn replace(bench: &mut InMemoryServer, text: &str) {
     bench.replace_users(users(&format!("{ROOT}{text}")));
@@ -137,6 +139,34 @@ fn the_next_line_has_the_rights_of_the_new_file() {
         assert_eq!(bench.reply(conn), reply, "{line}");
     }
     bench.check();
+}
+
+/// Other clients use up the turns, so the sweep ends the connections, and the driver has not closed them when they would have theirs.
+#[test]
+fn a_user_goes_whose_connections_have_commands_left() {
+    let mut bench = Stepped::new(with_users(&one("produce = [\"*\"]")));
+    let mut authenticated = |token: &str| {
+        let conn = bench.open();
+        bench.send(conn, format!("auth {token}\r\n").as_bytes());
+        bench.run();
+        assert_eq!(bench.replies(conn), "AUTHENTICATED\r\n");
+        conn
+    };
+    let others = [(); 8].map(|()| authenticated("root-root-root-root"));
+    let conns = [(); 8].map(|()| authenticated("one-one-one-one-one"));
+    for conn in others.into_iter().chain(conns) {
+        bench.send(conn, "use a\r\n".repeat(2000).as_bytes());
+    }
+    bench.server.update(bench.now, Update::Users(Some(users(ROOT))));
+    for _ in 0..10 {
+        bench.server.turn(bench.now);
+    }
+    let mut closed = bench.run();
+    closed.sort_unstable();
+    assert_eq!(closed, conns);
+    for conn in others {
+        assert_eq!(bench.replies(conn), "USING a\r\n".repeat(2000));
+    }
 }
 
 #[test]

@@ -135,7 +135,6 @@ impl Core {
             self.log_action(output.number(), peer, call, &outcome, now);
             self.end_operation(call, output, &outcome, false, now);
         }
-        self.release_call(connection);
     }
 
     /// Answers the call of a connection for which work in steps has come to its end.
@@ -149,7 +148,6 @@ impl Core {
             && call.stage == Stage::Working
         {
             self.end_operation(call, output, &Outcome::of(notice), false, now);
-            self.release_call(connection);
         }
     }
 
@@ -183,7 +181,7 @@ impl Core {
     /// Has a response that waits for a commit become an error: there will be no commit.
     pub(in crate::server) fn fail_call(&mut self, connection: &mut HttpConnection) {
         let HttpConnection { conn, output, work: Work::Call(call), .. } = connection else { return };
-        if call.stage == Stage::Replied && !self.release_or_await(*conn, output) {
+        if call.stage == Stage::Replied && !self.is_released(output) {
             let message = "the server cannot write its job log and stops: read its log";
             let mut response = Vec::new();
             ErrorResponse::new(ErrorKind::Internal, message).write(&call.request, &mut response);
@@ -240,9 +238,11 @@ impl Core {
     }
 
     /// Ends a call whose response may leave.
-    pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
-        let HttpConnection { conn, output, work: Work::Call(call), .. } = connection else { return };
-        if call.stage == Stage::Replied && self.release_or_await(*conn, output) {
+    pub(super) fn release_call(&self, connection: &mut HttpConnection) {
+        if let HttpConnection { output, work: Work::Call(call), .. } = connection
+            && call.stage == Stage::Replied
+            && self.is_released(output)
+        {
             connection.end_call();
         }
     }

@@ -197,6 +197,7 @@ impl Core {
     }
 
     fn continue_http(&mut self, connection: &mut HttpConnection, now: Time) {
+        self.release_call(connection);
         if !connection.next.is_empty() {
             self.write_ungated(&mut connection.output, &std::mem::take(&mut connection.next));
         }

@@ -71,6 +71,28 @@ fn a_response_waits_for_the_commit_of_its_change() {
     }
 }
 
+/// The commit comes while an earlier response is being sent, and another one waits in between.
+#[test]
+fn a_response_behind_others_leaves_after_its_commit() {
+    for durability in [Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never] {
+        let (mut server, http) = stage(durability);
+        server.piece_bytes = 0;
+        for request in [get("server"), get("server"), put("tubes/a/jobs", b"x")] {
+            server.send(http, &request);
+            server.run();
+        }
+        server.write();
+        server.piece_bytes = usize::MAX;
+        while server.send_some(http) {}
+        for status in [200, 200, 201] {
+            expect(&mut server, http, status);
+        }
+        assert_eq!(server.ask(http, &get("jobs/1")).map(|job| job.status), Some(200), "{durability:?}");
+        server.close(http);
+        assert_eq!(server.run(), [http]);
+    }
+}
+
 #[test]
 fn large_bodies_wait_for_segments_like_those_of_clients() {
     for durability in [Durability::Always, Durability::Never] {
