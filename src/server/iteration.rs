@@ -49,7 +49,7 @@ impl Server {
             is_first = false;
             self.core.ready.take(Turn::Command);
             // A user that is gone ends its connections in between.
-            // mutant closed-connection-has-its-turn: .filter(|session| session.is_open()) =>
+            // mutant closed-connection-has-its-turn: session.is_open() => true
             if conn.is_http() {
                 self.run_http(conn, now);
             } else if let Some(session) = self.connections.find(conn).filter(|session| session.is_open()) {
