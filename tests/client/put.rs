@@ -203,7 +203,6 @@ fn a_million_lines_in_bounded_memory() {
         let printed = running.end().text();
         assert!(printed.starts_with("put 1000000 jobs into default in "), "{printed}");
         assert!((1..20_000).contains(&peak_kb), "{peak_kb} kB");
-        assert!(started.elapsed() < Duration::from_secs(60));
         assert_eq!(place.jobs(), [1_000_000, 0, 0, 0]);
     });
 }
