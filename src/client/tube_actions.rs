@@ -116,7 +116,7 @@ pub(super) fn drain(common: &Common) -> Result<(), ClientError> {
     Output::result(
         common,
         &json!({ "draining": true }),
-        "the server drains: it refuses new jobs until beanring undrain",
+        "drain mode is on: new jobs are refused. End it with beanring undrain",
     )
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a command. The beanstalk protocol renders it as lines and data, the HTTP API as JSON.
+//! The outcome of a command. The beanstalk protocol renders it as lines and data, the HTTP API as JSON.
 
 use super::log::Log;
 use super::rights::Missing;

@@ -75,7 +75,7 @@ pub enum Observation<'a> {
     /// It takes jobs for a `reserve-batch` that has its first one. The room is smaller than the command permits only if there is a
     /// memory limit.
     Batch(BatchRoom),
-    /// It reserves these jobs for one command, after a choice by chance.
+    /// It reserves these jobs for one command, after a weighted draw.
     Drawn(&'a [JobId]),
     /// It ends the client's wait, because the next line is `cancel-reserve`.
     Canceled,

@@ -264,7 +264,7 @@ impl Wal {
         self.refuses_puts = refuses;
     }
 
-    /// Has compaction copy everything out of the present segments, so that they go.
+    /// Has compaction copy everything out of the present segments, so that they can be removed.
     pub const fn rewrite(&mut self) {
         self.rewritten_up_to = Some(self.appender.active().number);
     }

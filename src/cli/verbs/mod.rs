@@ -150,7 +150,7 @@ pub enum Verb {
     Jobs(Jobs),
     /// Put jobs into a tube
     Put(Put),
-    /// Reserve the next job of some tubes, and print it
+    /// Reserve the next job from the given tubes, and print it
     Reserve(Reserve),
     /// Show the next job of a tube, or a job by id, without reserving it
     Peek(Peek),
@@ -166,7 +166,7 @@ pub enum Verb {
     Touch(Touch),
     /// Wait until a job is deleted or buried
     Wait(Wait),
-    /// Give workers no jobs of a tube for a time
+    /// Pause a tube
     Pause(Pause),
     /// Set a rule of a tube, such as max-attempts, or show its rules
     TubeConfig(TubeConfig),

@@ -46,7 +46,7 @@ async fn try_reserve(link: &mut Link, wanted: Reserve) -> Result<(), SessionErro
     }
 }
 
-/// Has the reserve take its space again. Where the disk has none, unused space in the table of the log is as good.
+/// Refills the reserved space. Where the disk has none, unused space in the table of the log is as good.
 async fn keep(session: &mut Session) -> Result<(), SessionError> {
     let missing = session.value(SIZE, &[]).await?.flatten().map_or(0, |size: i64| BYTES - size);
     if missing <= 0 {

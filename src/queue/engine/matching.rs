@@ -179,7 +179,7 @@ impl Engine {
         true
     }
 
-    /// Whether it is not known yet whether there is a job for the client.
+    /// Returns true while the search for the client's job is unfinished.
     pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
         let record = &self.store.clients[client];
         if record.is_searching || !self.cons.is_shutting_any() {

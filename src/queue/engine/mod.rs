@@ -70,7 +70,7 @@ pub struct Engine {
 pub enum Reserved {
     /// The client has reserved this job.
     Job(JobKey),
-    /// The client has reserved this job, after a choice by chance.
+    /// The client has reserved this job, after a weighted draw.
     Drawn(JobKey),
     /// There is no job, and a reserved job times out within the safety margin.
     DeadlineSoon,

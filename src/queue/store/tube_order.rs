@@ -1,4 +1,4 @@
-//! The order of `list-tubes`, and lists of all tubes that clients are snapshot.
+//! The order of `list-tubes`, and the lists of all tubes that clients are reading.
 //!
 //! A long list is rendered no faster than its client reads it. Its length is sent first, so the list must show the tubes as
 //! they were when it began. It holds no copy of them: a list is a position in the order and a version. Each tube that is

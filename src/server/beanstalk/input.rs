@@ -165,7 +165,7 @@ impl Core {
         self.after_serving(session, now);
     }
 
-    /// Brings the driver, the queue of sessions and the engine in line with what has become of a session.
+    /// Updates the driver, the queue of sessions and the engine after a session has changed.
     pub(in crate::server) fn after_serving(&mut self, session: &mut Session, now: Time) {
         if session.protocol.state == SessionState::Waiting {
             self.end_wait_if_over(session);

@@ -188,7 +188,7 @@ impl Core {
         }
     }
 
-    /// Brings the driver and the queues in line with what has become of a connection.
+    /// Updates the driver and the queues after a connection has changed.
     pub(in crate::server) fn after_http(&mut self, connection: &mut HttpConnection, now: Time) {
         if connection.state < HttpState::Closed {
             self.continue_http(connection, now);

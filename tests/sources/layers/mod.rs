@@ -100,6 +100,14 @@ fn wrongs(top: &str, uses: &Uses) -> Vec<String> {
 }
 
 #[test]
+fn a_module_with_files_of_its_own_is_the_mod_rs_of_its_folder() {
+    let all = files(Path::new(SRC));
+    let beside: Vec<PathBuf> =
+        all.iter().filter(|file| file.with_extension("").is_dir()).map(|file| relative(file)).collect();
+    assert!(all.iter().any(|file| file.ends_with("mod.rs")) && beside.is_empty(), "{beside:#?}");
+}
+
+#[test]
 fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
     let (library, files_of_library) = &*LIBRARY;
     let (program, files_of_program) = modules("main.rs");

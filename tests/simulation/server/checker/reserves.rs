@@ -1,4 +1,4 @@
-//! Reserves: of one job or several, at once or after a wait, with or without a choice by chance.
+//! Reserves: of one job or several, at once or after a wait, with or without a weighted draw.
 
 use beanring::protocol::reply::Reply;
 use beanring::queue::BatchRoom;
