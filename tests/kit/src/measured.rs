@@ -9,7 +9,7 @@ use std::io::{IoSlice, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,12 @@ use super::process::{Address, REPLY_PATIENCE, Transport};
 /// steps looks again.
 const IDLE: Duration = Duration::from_micros(1500);
 
+/// How long the end of a server waits for clients to leave. A test may keep some.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// The connection of the measured server to itself.
+const WAKERS: usize = 1;
+
 /// What the thread of the server shares with those that measure.
 #[derive(Default)]
 struct Shared {
@@ -52,6 +58,8 @@ struct Shared {
     steps: AtomicU64,
     instructions: AtomicU64,
     iterations: AtomicU64,
+    /// The connections that the driver has not closed.
+    connections: AtomicUsize,
     /// The server has work that no event brings.
     has_work: AtomicBool,
     stops: AtomicBool,
@@ -266,8 +274,12 @@ pub struct Start {
 impl Drop for MeasuredServer {
     fn drop(&mut self) {
         if !thread::panicking() {
-            // The server closes the connections of clients that have left. The driver uring would leave them open.
-            self.await_idle();
+            // The server closes the connections of clients that have left: the drivers on io_uring leave their sockets open when they
+            // end. One iteration may close thousands, and take longer than an idle server needs.
+            let started = Instant::now();
+            while self.shared.connections.load(Ordering::SeqCst) > WAKERS && started.elapsed() < CLOSING {
+                self.await_idle();
+            }
         }
         self.shared.stops.store(true, Ordering::SeqCst);
         // This fails if the server has ended.
@@ -338,11 +350,15 @@ impl<S: Service> Service for Measured<S> {
     type Identity = S::Identity;
 
     fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId {
+        self.shared.connections.fetch_add(1, Ordering::SeqCst);
         self.server().accept(now, protocol, entry)
     }
 
     fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.is_stopping |= matches!(event.event(), Event::Stop);
+        if let Event::Closed { .. } = event.event() {
+            self.shared.connections.fetch_sub(1, Ordering::SeqCst);
+        }
         self.now.set(now);
         if let Some(server) = &mut self.server {
             server.handle_event(now, event);
