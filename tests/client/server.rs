@@ -19,7 +19,7 @@ sessions! {
     everywhere drain_and_undrain "drain by the client" r#"
         beanstalkd: drain =1> drain: UNKNOWN_COMMAND: the server does not know drain; send it SIGUSR1
         beanstalkd: undrain =1> undrain: UNKNOWN_COMMAND: the server does not know undrain; a restart ends its drain mode
-        beanring: drain => the server drains: it refuses new jobs until beanring undrain
+        beanring: drain => drain mode is on: new jobs are refused. End it with beanring undrain
         beanring: stats =~ {"draining": true}
         beanring: put x =1> body 1: DRAINING: the server accepts no new jobs; put them to another one, or run beanring undrain
         beanring: undrain =~ {"draining": false}
