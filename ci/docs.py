@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the documents against the tree. Each relative link leads to a file and a heading. Each file that
 docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name exists, and each function that a page of docs/internals
-names. CONTRIBUTING.md names only what the tree has. Each row of the map in docs/internals/ARCHITECTURE.md, and each step of docs/internals/A-PUT.md, names something that its files define.
+names. CONTRIBUTING.md names only what the code has. Each row of the map in docs/internals/ARCHITECTURE.md, and each step of docs/internals/A-PUT.md, names something that its files define.
 
 usage: python3 ci/docs.py [--fix]; --fix corrects the files of the map after functions have moved
        python3 ci/docs.py --pages DIR; checks only that the links of the pages below DIR lead to files there
@@ -125,7 +125,7 @@ def undefined(path):
 
 
 def unknown(path):
-    """Names of code, such as `TUBE_RULES`, `RuleKey` or `Core::look`, that no file below src/, tests/ and ci/ has."""
+    """Names of code, such as `TUBE_RULES`, `RuleKey` or `Core::look`, that no program has."""
     words = set()
     for top in ("src", "tests", "ci", "deploy", "benches"):
         for file in (ROOT / top).rglob("*"):

@@ -12,21 +12,20 @@ use crate::time::Seconds;
 
 pub(super) fn pause(verb: &verbs::Pause) -> Result<(), ClientError> {
     let verbs::Pause { tube, time, common } = verb;
-    let line = pause_tube(&mut super::connect(common)?, tube, *time, NO_TUBE)?;
+    let line = pause_tube(&mut super::connect(common)?, tube, *time)?;
     Output::result(common, &Fields(vec![("tube", json!(tube)), ("seconds", json!(time))]), &line)
 }
 
-/// Pauses a tube, and returns what it has done. `absent` explains that there is no such tube.
+/// Pauses a tube, and returns what it has done.
 pub(super) fn pause_tube(
     connection: &mut Connection,
     tube: &str,
     time: Seconds,
-    absent: &str,
 ) -> Result<String, ClientError> {
     connection.require_decimals([time])?;
     let reply =
         connection.ask(format!("pause-tube {tube} {time}"))?.expect("PAUSED", &format!("tube {tube}"));
-    reply.map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?;
+    reply.map_err(|refusal| refusal.meaning("NOT_FOUND", NO_TUBE))?;
     Ok(match time {
         Seconds::ZERO => format!("resumed {tube}"),
         time => format!("paused {tube} for {}", units::time(time)),

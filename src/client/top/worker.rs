@@ -104,7 +104,7 @@ impl Worker {
                 Ok(Report::Server { stats: Box::new(stats), names })
             }
             Request::Tubes(names) => tubes(connection, names).map(Report::Tubes),
-            Request::Pause { tube, time } => pause_tube(connection, &tube, time, NO_TUBE).map(Report::Done),
+            Request::Pause { tube, time } => pause_tube(connection, &tube, time).map(Report::Done),
             Request::Kick { tube, count } => {
                 let reply = using(connection, &tube, |connection| connection.ask(format!("kick {count}")))?;
                 let kicked = reply.expect("KICKED", &format!("tube {tube}"))?.count()?;

@@ -241,8 +241,8 @@ impl Server {
             let Some(conn) = next else { return };
             if let Some(session) = connections.find(conn) {
                 core.request_send(conn, &mut session.output);
-            } else {
-                core.with_http(connections, conn, now, |_, _| {});
+            } else if let Some(connection) = connections.find_http(conn) {
+                core.after_http(connection, now);
             }
         }
     }
