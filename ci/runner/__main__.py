@@ -24,13 +24,11 @@ from pathlib import Path
 
 import deep
 import plans
-from results import Log, Machine, Rules, drivers_missing, violations
+from results import Log, Machine, Rules, drivers_missing, failed_part, violations
 from schedule import Schedule
 from times import publish, table
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# The end of a log that is shown after a failure.
-LINES_SHOWN = 60
 
 
 class Run:
@@ -91,9 +89,7 @@ class Run:
         for outcome in outcomes.values():
             if outcome.state == "failed":
                 print(f"\n== {outcome.step.name}: {outcome.why}")
-                # What cargo prints for programs is not for people.
-                lines = [line for line in self.text_of(outcome.step).splitlines() if not line.startswith('{"reason":')]
-                print("\n".join(failed_part(lines)[-LINES_SHOWN:]))
+                print("\n".join(failed_part(self.text_of(outcome.step).splitlines())))
                 print(f"repeat it with: {outcome.step.repeated_by()}")
 
     def summary(self, outcomes, is_whole):
@@ -114,15 +110,6 @@ class Run:
             failed += max(log.failed if log else 0, outcome.state in ("failed", "not run"))
         print(f"{passed} passed, {failed} failed, {len(skips)} skipped")
         return not failed
-
-
-def failed_part(lines):
-    """Returns what libtest says about the tests that have failed, or else all lines."""
-    if "failures:" not in lines:
-        return lines
-    first = lines.index("failures:")
-    end = next((i for i in range(first, len(lines)) if lines[i].startswith("test result:")), len(lines))
-    return lines[first:end]
 
 
 def program(build, name):

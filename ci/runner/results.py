@@ -9,6 +9,9 @@ from schedule import succeeds
 TEST = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, (.*))?")
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;")
 TESTED = re.compile(r"^tested: (.*) under (\S+)$")
+# The end of a log that is shown after a failure, and of what a panic says before that: where it was, and both sides.
+LINES_SHOWN = 60
+LINES_OF_PANIC = 4
 
 
 class Log:
@@ -154,3 +157,16 @@ def skip_violations(skip, rules, machine):
         yield f"skipped, which ci/suites does not permit: {skip}"
     elif all(machine.has(command) for command in commands):
         yield f"skipped, though this machine has what it takes ({commands[0]}): {skip}"
+
+
+def failed_part(lines):
+    """Returns what a log says last, of tests that have failed or of all, and before that where and why a test has panicked."""
+    # What cargo prints for programs is not for people.
+    lines = [line for line in lines if not line.startswith('{"reason":')]
+    if "failures:" in lines:
+        first = lines.index("failures:")
+        end = next((i for i in range(first, len(lines)) if lines[i].startswith("test result:")), len(lines))
+        lines = lines[first:end]
+    earlier, last = lines[:-LINES_SHOWN], lines[-LINES_SHOWN:]
+    named = [i for i, line in enumerate(earlier) if line.startswith("thread '") and " panicked at " in line]
+    return [line for i in named for line in lines[i : i + LINES_OF_PANIC]] + last

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import plans
-from results import Log, Machine, Rules, drivers_missing, violations
+from results import Log, Machine, Rules, drivers_missing, failed_part, violations
 from schedule import Outcome, Schedule, Step
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -113,6 +113,11 @@ class Logs(unittest.TestCase):
         text = "test result: ok. 2 passed; 0 failed;\n\nrunning 0 tests\ntest result: ok. 0 passed; 0 failed;\n"
         log = Log(Step("x", reads="results"), text, False)
         self.assertEqual((log.passed, log.failed), (2, 0))
+
+    def test_a_panic_is_shown_before_what_follows_it(self):
+        panic = ["thread 'a' (1) panicked at a.rs:1:1:", "it is 2", "  left: 2", " right: 1"]
+        log = ["test a ... FAILED", "failures:", "---- a stdout ----", *panic, *["more"] * 80, "test result: FAILED."]
+        self.assertEqual(failed_part(log), [*panic, *["more"] * 60])
 
 
 class Schedules(unittest.TestCase):
