@@ -30,7 +30,7 @@ pub struct Connection {
     pub untouched: Option<u16>,
     pub receive: ReceiveRequest,
     pub watch: WatchRequest,
-    /// When a receive that is still armed brought something.
+    /// When a receive last brought something.
     pub last_input: Time,
     pub quiet_check: QuietCheck,
     pub is_sending: bool,
@@ -60,8 +60,10 @@ pub struct Connection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiveRequest {
     None,
-    /// Of any input, into a buffer: one shot or multishot.
-    Any,
+    /// Of any input, into a buffer.
+    Any {
+        is_multishot: bool,
+    },
     /// Straight to the place of a large body.
     Direct,
     /// Cancelled, and not complete yet.

@@ -33,8 +33,8 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             }
         } else if has_turn || !self.wait_for_buffer(conn, false) {
             let connection = self.shell.connection(conn);
-            connection.receive = ReceiveRequest::Any;
             let is_multishot = connection.next_is_multishot() && !has_turn && !is_crowded;
+            connection.receive = ReceiveRequest::Any { is_multishot };
             self.ring.receive(conn.slot, fd, is_multishot);
         }
     }
@@ -54,10 +54,11 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             ReceiveRequest::Direct | ReceiveRequest::Cancelled { is_direct: true }
         );
         let has_run_dry = is_last && result == Err(Errno::ENOBUFS);
+        connection.last_input = now;
         if is_last {
             connection.receive = ReceiveRequest::None;
         } else {
-            self.self_check.note_input(slot, connection, now);
+            self.self_check.check_when_quiet(slot, connection);
         }
         if connection.input < InputState::Broken {
             self.deliver(conn, result, buffer.as_ref(), is_direct);
@@ -113,7 +114,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         let Some(connection) = self.shell.connections.get_mut(conn) else { return };
         match connection.receive {
             ReceiveRequest::None => self.receive_if_wanted(conn),
-            ReceiveRequest::Any if self.shell.server.direct(conn).is_some() => {
+            ReceiveRequest::Any { .. } if self.shell.server.direct(conn).is_some() => {
                 connection.expect_large_bodies();
                 self.cancel_receive(conn);
             }
@@ -125,7 +126,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         let connection = self.shell.connection(conn);
         let is_direct = match connection.receive {
             ReceiveRequest::None | ReceiveRequest::Cancelled { .. } => return,
-            ReceiveRequest::Any => false,
+            ReceiveRequest::Any { .. } => false,
             ReceiveRequest::Direct => true,
         };
         connection.receive = ReceiveRequest::Cancelled { is_direct };

@@ -75,13 +75,12 @@ impl SelfCheck {
         self.is_queued.capacity() + self.quiet.capacity() * size_of::<(Time, u32)>()
     }
 
-    /// Schedules a check of a connection, which is due when the connection has been quiet since this input. Called when a
-    /// receive has brought input and is still armed.
-    pub fn note_input(&mut self, slot: u32, connection: &mut Connection, now: Time) {
-        connection.last_input = now;
+    /// Schedules a check of a connection, which is due when the connection has been quiet since its last input. Called when a
+    /// receive has brought that and is still armed.
+    pub fn check_when_quiet(&mut self, slot: u32, connection: &mut Connection) {
         if connection.quiet_check == QuietCheck::None {
             // On a full interval, so that one wake-up of the loop serves all connections that are due.
-            let due = (now + SELF_CHECK_INTERVAL).round_up(SELF_CHECK_INTERVAL);
+            let due = (connection.last_input + SELF_CHECK_INTERVAL).round_up(SELF_CHECK_INTERVAL);
             connection.quiet_check = QuietCheck::Scheduled;
             self.schedule(slot, due);
         }
@@ -139,14 +138,14 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     }
 
     /// Returns whether the ring has failed to report input of a connection, and makes it report. It has failed only if the
-    /// input was there at two checks with nothing received in between: otherwise a completion may be on its way.
+    /// input was there at two checks of the same multishot receive with nothing received in between: otherwise a completion may
+    /// be on its way. A receive of one shot loses nothing.
     fn check_quiet(&mut self, slot: u32, due: Time) -> bool {
         let now = self.shell.now;
         let Some((conn, connection)) = self.shell.connections.at_slot(slot) else { return false };
         let check = std::mem::replace(&mut connection.quiet_check, QuietCheck::None);
-        let is_receiving =
-            connection.input == InputState::Receiving && connection.receive == ReceiveRequest::Any;
-        if check == QuietCheck::None || !is_receiving {
+        let is_multishot = connection.receive == ReceiveRequest::Any { is_multishot: true };
+        if check == QuietCheck::None || connection.input != InputState::Receiving || !is_multishot {
             return false;
         }
         connection.quiet_check = if now.since(connection.last_input) < SELF_CHECK_INTERVAL {

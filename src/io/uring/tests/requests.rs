@@ -82,6 +82,29 @@ fn the_self_check_finds_nothing_if_nothing_is_wrong() {
     }
 }
 
+/// Receives of one shot follow a multishot one, and more input lies there at each check.
+#[test]
+fn the_self_check_leaves_receives_of_one_shot_alone() {
+    for seed in seeds(20) {
+        let mut peer = Simulated::start(seed);
+        peer.driver.ring.is_steady = true;
+        let conn = peer.open();
+        peer.assert_serves(conn);
+        let conn_id = peer.driver.shell.connections.at_slot(0).expect("it is open").0;
+        peer.driver.cancel_receive(conn_id);
+        for _ in 0..50 {
+            peer.driver.shell.connections.at_slot(0).expect("it is open").1.expect_large_bodies();
+            peer.driver.ring.enter(None).expect("the fake ring does not fail");
+            peer.socket(conn).input.extend(b"pick\r\n");
+            peer.driver.iterate(peer.now).expect("the driver does not fail");
+            peer.now = peer.now + Span::from_millis(100);
+        }
+        peer.settle();
+        assert_eq!(peer.read(conn), UNKNOWN_COMMAND.repeat(50), "seed {seed}");
+        assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, 0, "seed {seed}");
+    }
+}
+
 /// Clients come and go much faster than they are checked. The last one has a slot that is due already.
 #[test]
 fn the_self_check_keeps_nothing_of_closed_connections() {
