@@ -4,7 +4,8 @@
 //! [`prices`] compares what the server counts with the cost.
 //!
 //! CPU time has no time in which others had the core. It has the time of page faults and of a cache that others have filled.
-//! So a scenario that is too expensive is repeated, and its smallest result counts.
+//! So a scenario that is too expensive is repeated, and its smallest result counts. If that is too large too, the bounds follow the
+//! [`pace`] of the machine.
 //!
 //! Each test has as many scenarios as fit into some seconds, or into `BEANRING_TEST_SECONDS`, in an order of `BEANRING_TEST_SEED`.
 //! `BEANRING_TEST_ALL_SCENARIOS=1` runs all, `BEANRING_TEST_ONLY_SCENARIOS=part` the loads whose names contain the part.
@@ -13,6 +14,7 @@
 mod doors;
 mod floods;
 mod loads;
+mod pace;
 mod peers;
 mod prices;
 mod scenarios;
@@ -87,6 +89,8 @@ struct Outcome {
     /// The time until a reply counts too.
     is_judged: bool,
     costs: [Iterations; 2],
+    /// How slow the machine is. Known if the costs are too high for one that is not.
+    slowness: Option<f64>,
 }
 
 /// Which costs are too high.
@@ -113,6 +117,12 @@ impl Bounds {
         Self { longest, growth_floor: longest }
     }
 
+    /// The bounds on a machine that is as many times as slow.
+    fn slower(self, times: f64) -> Self {
+        let [longest, growth_floor] = [self.longest, self.growth_floor].map(|bound| bound.mul_f64(times));
+        Self { longest, growth_floor }
+    }
+
     fn admit(self, costs: [Iterations; 2]) -> bool {
         let [small, large] = costs.map(|cost| cost.longest);
         let grows = large > self.growth_floor && large.as_secs_f64() > GROWTH_MAX * small.as_secs_f64();
@@ -123,8 +133,10 @@ impl Bounds {
 impl Outcome {
     fn is_good(&self) -> bool {
         let [small, large] = self.costs.map(|cost| cost.total);
-        let is_late = large > REPLY_FLOOR && large.as_secs_f64() > GROWTH_MAX * small.as_secs_f64();
-        self.bounds.admit(self.costs) && !(self.is_judged && is_late)
+        let slowness = self.slowness.unwrap_or(1.0);
+        let is_late =
+            large > REPLY_FLOOR.mul_f64(slowness) && large.as_secs_f64() > GROWTH_MAX * small.as_secs_f64();
+        self.bounds.slower(slowness).admit(self.costs) && !(self.is_judged && is_late)
     }
 
     /// This one if it is good, or else the other.
@@ -132,8 +144,11 @@ impl Outcome {
         if self.is_good() { self } else { other }
     }
 
-    /// Prints what fails, and with `BEANRING_TEST_VERBOSE` everything.
-    fn shown(self) -> Self {
+    /// Judges by the pace of the machine, and prints what fails, and with `BEANRING_TEST_VERBOSE` everything.
+    fn shown(mut self) -> Self {
+        if !self.is_good() {
+            self.slowness = Some(pace::slowness());
+        }
         if !self.is_good() || env::var_os("BEANRING_TEST_VERBOSE").is_some() {
             self.print();
         }
@@ -143,7 +158,7 @@ impl Outcome {
     fn print(&self) {
         let [small, large] = self.costs.map(|cost| cost.longest.as_secs_f64() * 1e6);
         println!(
-            "{:<4} {:<12} {:<10} {:<52} {:<42} {:>6} {:>9.0} us {:>7} {:>9.0} us {:>8} iterations, {:?}",
+            "{:<4} {:<12} {:<10} {:<52} {:<42} {:>6} {:>9.0} us {:>7} {:>9.0} us {:>8} iterations, {:?}, slowness {:.2}",
             if self.is_good() { "" } else { "RED" },
             self.place.io.name(),
             self.place.door.name(),
@@ -155,6 +170,7 @@ impl Outcome {
             large,
             self.costs[1].count,
             self.costs[1].total,
+            self.slowness.unwrap_or(1.0),
         );
     }
 }
@@ -194,8 +210,17 @@ fn run(number: usize, load: &'static Load, place: Place) -> Vec<Outcome> {
     let outcome = |(_, trigger): (usize, &Trigger)| {
         let bounds = Bounds::of_load(place);
         let costs = measured(bounds, |at| (trigger.run)(&mut worlds[at]));
-        Outcome { place, load: load.name, trigger: trigger.name, sizes, bounds, is_judged: false, costs }
-            .shown()
+        Outcome {
+            place,
+            load: load.name,
+            trigger: trigger.name,
+            sizes,
+            bounds,
+            is_judged: false,
+            costs,
+            slowness: None,
+        }
+        .shown()
     };
     triggers.map(outcome).collect()
 }
@@ -229,7 +254,8 @@ fn run_anew(
 ) -> Outcome {
     let sizes = sizes(load);
     let costs = measured(bounds, |at| once(sizes[at]));
-    Outcome { place, load: load.name, trigger, sizes, bounds, is_judged: false, costs }.shown()
+    Outcome { place, load: load.name, trigger, sizes, bounds, is_judged: false, costs, slowness: None }
+        .shown()
 }
 
 /// Says where a panic was.
@@ -320,7 +346,7 @@ fn beside_flood(flood: Flood, place: Place) -> Vec<Outcome> {
             let is_judged = flood.judges(trigger);
             let costs = [costs[0][at], costs[1][at]];
             let bounds = Bounds::of_flood(place);
-            Outcome { place, load: flood.name, trigger, sizes, bounds, is_judged, costs }
+            Outcome { place, load: flood.name, trigger, sizes, bounds, is_judged, costs, slowness: None }
         };
         floods::measurements().enumerate().map(outcome).collect::<Vec<_>>()
     };
