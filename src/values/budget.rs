@@ -87,6 +87,8 @@ impl Cost {
     pub const COMMAND: Self = Self(3);
     /// The tags of a job, in addition to its `put`: a key that is new has records in several tables, which are in no cache.
     pub const TAGS: Self = Self(24);
+    /// The deletion of a job with tags, in addition to what the command takes: it leaves several tables, and its key may be kept.
+    pub const TAGS_GONE: Self = Self(8);
     /// A tube that is created, in addition to the command that names it.
     pub const NEW_TUBE: Self = Self(12);
     /// A run of a schedule, or another look at its times: the next one is searched in a calendar.

@@ -275,6 +275,7 @@ impl Engine {
         let (kept, done) = match tags_key {
             None => (None, None),
             Some(tags_key) => {
+                self.budget.charge(Cost::TAGS_GONE);
                 self.cons.leave(tags_key, &mut self.store.jobs);
                 (
                     self.idps.give_up(job, tags_key, now, &mut self.store),

@@ -40,12 +40,14 @@ impl Name {
 impl<T: Named> Table<T> {
     /// The record whose name is these parts one after the other.
     pub fn find_name(&self, parts: &[&[u8]], bodies: &Bodies) -> Option<u32> {
-        self.find(hash_names(self.seed(), parts), |record| {
-            let text = record.name().text(bodies);
+        let hash = hash_names(self.seed(), parts);
+        let is_text = |text| {
             // Bounded by TUBE_NAME_BYTES_MAX: the parts of one name.
-            let rest = parts.iter().try_fold(text, |rest, part| rest.strip_prefix(*part));
+            let rest = parts.iter().try_fold(text, |rest: &[u8], part| rest.strip_prefix(*part));
             rest.is_some_and(<[u8]>::is_empty)
-        })
+        };
+        // The texts of others are in no cache.
+        self.find(hash, |record| record.name().hash == hash && is_text(record.name().text(bodies)))
     }
 
     /// What one more record with a name of this length adds to the memory of the table and of the arena.

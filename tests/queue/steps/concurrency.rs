@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use beanring::queue::{BACKGROUND_STEPS, Begun, JobState, Moved, Notice, Reserved};
 use beanring::time::Span;
+use beanring::values::budget::Cost;
 use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::tube_name::TubeName;
 
@@ -52,7 +53,7 @@ fn the_end_of_a_reservation_of_a_key_in_ten_thousand_tubes() {
     assert_eq!(bench.reserve(worker), Reserved::Waiting);
     bench.spent();
     assert!(bench.engine.delete(holder, held, bench.now));
-    bench.take_steps(BACKGROUND_STEPS + 2);
+    bench.take_steps(BACKGROUND_STEPS + 2 + Cost::TAGS_GONE.steps());
     assert_eq!(bench.engine.next_notice(), None);
     assert_steps(bench.finish(MOVED_MAX).0 + 2, TUBES);
     assert!(matches!(bench.only_notice(), Some(Notice::Reserved(..))), "the worker that waits gets its job");
@@ -204,6 +205,6 @@ fn reservations_that_end_at_once_open_lanes_within_one_share() {
     bench.engine.end_wait(searcher);
     bench.spent();
     assert_eq!(bench.engine.delete_batch(holder, held.into_iter(), bench.now), (KEYS, 0));
-    bench.take_steps(BACKGROUND_STEPS + 4 * KEYS);
+    bench.take_steps(BACKGROUND_STEPS + (4 + Cost::TAGS_GONE.steps()) * KEYS);
     bench.finish(MOVED_MAX);
 }

@@ -1,6 +1,7 @@
 //! Groups of very many jobs, and jobs that wait for them.
 
 use beanring::queue::{BACKGROUND_STEPS, Change, JobState, LoggedState};
+use beanring::values::budget::Cost;
 use beanring::values::ids::{ClientKey, JobId};
 
 use super::bench::{Bench, USUAL, named};
@@ -25,7 +26,7 @@ fn a_group_that_holds_a_million_jobs() {
     assert_eq!(held(&bench), JOBS);
     bench.spent();
     assert!(bench.engine.delete(boss, member, bench.now));
-    bench.take_steps(BACKGROUND_STEPS + 1);
+    bench.take_steps(BACKGROUND_STEPS + 1 + Cost::TAGS_GONE.steps());
     assert!(held(&bench) >= JOBS - BACKGROUND_STEPS - 1);
     // A later group of the same name holds only later jobs.
     let name = named("parts");
