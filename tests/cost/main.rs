@@ -288,7 +288,7 @@ fn each<T: Copy>(
             red += usize::from(!outcome.is_good());
         }
     }
-    println!("{what}: {count} scenarios");
+    println!("{what}: {count} scenarios, the machine takes {:.2} times as long", pace::slowness());
     assert_eq!(red, 0, "scenarios are too expensive");
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use beanring_testkit::measured::thread_cpu_time;
 
 /// CPU time of [`work`] on the machine of docs/SECURITY.md: 4.3 to 5.8 ms when the handshakes took 1.3 to 1.5 times what its table
-/// has, in the median of ten kinds of keys. The test [`pace`] prints it, and `prices::a_handshake` that.
+/// has, in the median of ten kinds of keys (`prices::a_handshake`).
 const REFERENCE: Duration = Duration::from_micros(3500);
 
 /// A machine that is slower cannot judge.
@@ -71,11 +71,4 @@ fn work(memory: &mut Memory) {
     let mut pages = vec![0_u8; 1 << 20];
     pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     black_box(&pages);
-}
-
-#[test]
-#[ignore = "prints what the reference is set from"]
-fn pace() {
-    let mut memory = Memory::shared();
-    println!("{:?}", (0..50).map(|_| timed(|| work(&mut memory))).min());
 }
