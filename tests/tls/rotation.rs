@@ -154,12 +154,13 @@ fn replace_by_fifos(io: Driver) {
     let mut place = Place::with_client_ca(&driver::flags(io));
     let pair = place.certificates.server.clone();
     for (number, path) in [(1, &pair.certificate), (2, &pair.key), (3, &place.certificates.ca.clone())] {
-        let good = fs::read(path).expect("it is readable");
-        fs::remove_file(path).expect("it exists");
-        mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+        // By renaming, since the server may look while a file is missing, and refuse that.
+        let [fifo, good] = ["fifo", "good"].map(|end| path.with_extension(end));
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+        fs::copy(path, &good).expect("there is space");
+        fs::rename(&fifo, path).expect("both are in one directory");
         place.refuse(number);
-        fs::remove_file(path).expect("it exists");
-        fs::write(path, good).expect("there is space");
+        fs::rename(&good, path).expect("both are in one directory");
         place.rotate(number);
     }
     assert_eq!(place.log().matches(": it is a FIFO, not a regular file; name a regular file").count(), 3);
