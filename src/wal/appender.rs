@@ -250,6 +250,11 @@ impl Appender {
         !self.gathering.is_empty()
     }
 
+    /// Whether a write is in flight.
+    pub const fn is_writing(&self) -> bool {
+        self.in_flight > 0
+    }
+
     /// Whether one more write may be in flight.
     pub const fn can_start_write(&self) -> bool {
         // mutant wal-write-overtakes-one-without-space: self.returned == 0 => true

@@ -133,6 +133,11 @@ impl CommitState {
         self.committed
     }
 
+    /// Whether a sync is in flight.
+    pub const fn is_syncing(&self) -> bool {
+        self.syncing.is_some()
+    }
+
     /// Whether all records are on disk.
     pub fn is_all_durable(&self) -> bool {
         self.durable == self.end

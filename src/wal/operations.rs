@@ -162,6 +162,16 @@ impl Wal {
         self.segments.prepared.len() > 1 && !self.retirement.has_marker
     }
 
+    /// Whether the stop needs a segment for which nothing that the WAL does makes space.
+    fn stop_lacks_segment(&self) -> bool {
+        let is_under_way = self.appender.is_writing() || self.commits.is_syncing();
+        let needs_sync = |at: Lsn| self.commits.needs_sync(at);
+        let retirement = &self.retirement;
+        let may_retire =
+            retirement.is_durable(self.commits.durable()) || retirement.retiring.is_some_and(needs_sync);
+        self.is_stopping && self.capacity().has_missing && !is_under_way && !may_retire
+    }
+
     fn batch_returned(&mut self, batch: Batch, now: Time) {
         // Which jobs wait is known once all batches are back.
         // mutant wal-stall-before-its-jobs-are-known: self.appender.return_write(batch) =>
@@ -191,7 +201,10 @@ impl Wal {
     fn arranged(&mut self, done: Arrangement, result: io::Result<()>, now: Time) -> io::Result<()> {
         self.segments.is_arranging = false;
         match (done, result) {
-            (Arrangement::Create { .. }, Err(error)) if is_full(&error) => self.space.create_failed(now),
+            // mutant wal-stop-without-space-waits: self.stop_lacks_segment() => false
+            (Arrangement::Create { .. }, Err(error)) if is_full(&error) && !self.stop_lacks_segment() => {
+                self.space.create_failed(now);
+            }
             (Arrangement::Recycle { .. }, Err(error)) if is_full(&error) => self.space.change_failed(now),
             (Arrangement::Remove(segment), Err(error)) if is_full(&error) => {
                 if self.index.oldest() != Some(segment) {
