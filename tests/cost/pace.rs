@@ -14,7 +14,7 @@ use beanring_testkit::measured::thread_cpu_time;
 /// has, in the median of ten kinds of keys (`prices::a_handshake`).
 const REFERENCE: Duration = Duration::from_micros(3500);
 
-/// A machine that is slower cannot judge.
+/// A machine that is slower still has the bounds of this one.
 const SLOWNESS_MAX: f64 = 2.0;
 
 /// The smallest result counts.
