@@ -38,6 +38,11 @@ def tests(name, program, *selected, build="build", threads=None, environment=Non
     )
 
 
+def build(name, *command, needs=("build",), cores=2):
+    """A step that compiles. What it computes is known, so only a build that hangs is ended: machines differ by a factor of four."""
+    return Step(name, command, "build", needs, cores=cores, seconds_max=3600)
+
+
 def script(name, *command, **fields):
     """A step that runs a script which prints "- NAME" before each of its checks."""
     return Step(name, command, reads="checks", **fields)
@@ -56,7 +61,7 @@ def base():
     """What every plan begins with."""
     return [
         Step("tools", ("ci/tools",), "install", cores=0),
-        Step("build", BUILD, "build", cores=2),
+        build("build", *BUILD, needs=()),
         Step("allowed", ("target/debug/examples/allowed",), "check", ("build",), cores=0),
     ]
 
@@ -79,11 +84,12 @@ def run():
     """What every change must pass."""
     return [
         *base(),
+        # Half of its time is one link, beside which those that wait keep the other core busy.
+        build("build-static", "deploy/static"),
         *(tests(program, program, needs=("tools",)) for program in WAITING),
         # Two thirds of its time is waiting, and it takes the longest.
         script("console", "ci/console", environment={"PROGRAM": "target/debug/beanring"}, needs=("build", "tools"), cores=0),
         *checks(),
-        Step("build-static", ("deploy/static",), "build", ("build",)),
         Step("mutants", ("ci/mutants", "--run"), needs=("build",)),
         # What computes for long comes first: at the end nothing would be left for the other core.
         *epoll_alone(),
@@ -104,9 +110,8 @@ def run():
 def epoll_alone(*suites):
     """The build without features, with its unit tests. It has a directory of its own, since its programs have the names of the others."""
     programs = [f"--test={suite}" for suite in suites]
-    build = ("ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", *programs)
     return [
-        Step("build-epoll", build, "build", ("build",)),
+        build("build-epoll", "ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", *programs, cores=1),
         tests("epoll-alone-units", "beanring", build="build-epoll"),
     ]
 
@@ -158,9 +163,9 @@ def scripts():
 def quick():
     """What to run before each commit. It builds no more than it runs."""
     programs = ("--lib", "--test", "sources", "--test", "queue", "--test", "protocol", "--example", "allowed")
-    _, build, *others = base()
+    _, building, *others = base()
     return [
-        replace(build, command=(*BUILD, *programs)),
+        replace(building, command=(*BUILD, *programs)),
         *others,
         *checks(),
         *(tests(program, program) for program in ("beanring", "sources", "queue")),
@@ -175,8 +180,8 @@ def deep():
     long = (*BUILD, "--profile", "long", "--lib", "--test", "simulation", "--test", "queue", "--test", "protocol", "--test", "cost")
     return [
         *base(),
-        Step("build-long", long, "build", ("build",), cores=2),
-        Step("build-release", ("cargo", "build", "--release", "--locked"), "build", ("build",), cores=2),
+        build("build-long", *long),
+        build("build-release", "cargo", "build", "--release", "--locked"),
         Step("mutants", ("ci/mutants",), needs=("build",), **hours),
         *long_runs(hours),
         *epoll_alone("protocol", "process"),

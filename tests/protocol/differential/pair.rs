@@ -95,8 +95,13 @@ impl Side {
     /// beanstalkd checks its deadlines all the time in the last millisecond before one, and forgets a reservation that
     /// it checks in the very microsecond of its end. So both servers are stopped over each deadline. A server that
     /// finds several deadlines over at once ends them in an order of its own. So each server must have gone to sleep
-    /// before the next stop.
-    pub fn sleep_until(&self, until: Instant, stops: &[Stop]) -> Result<Vec<(Instant, Instant)>, Lateness> {
+    /// before the next stop. A server that was stopped after it had computed how long to sleep sleeps as long, beyond the
+    /// deadline. So each is asked something first, which wakes it.
+    pub fn sleep_until(
+        &mut self,
+        until: Instant,
+        stops: &[Stop],
+    ) -> Result<Vec<(Instant, Instant)>, Lateness> {
         let mut passed = Vec::with_capacity(stops.len());
         for (number, stop) in stops.iter().enumerate() {
             sleep_until(stop.from);
@@ -108,6 +113,8 @@ impl Side {
             if was_late {
                 return Err(Lateness::StoppedLate);
             }
+            // `settle` reports a server that does not answer.
+            let _ = self.probe();
             let next = stops.get(number + 1).map_or(until, |next| next.from);
             passed.push((went_on, self.asleep_before(next).ok_or(Lateness::NotAsleep)?));
         }
