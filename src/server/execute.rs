@@ -57,7 +57,11 @@ impl Core {
                 let kicked = |count: u32| Outcome::Done(Reply::Kicked(count.into()));
                 protocol.begun(engine.kick(client, bound, now), kicked)
             }
-            Command::FlushTube(tube) => protocol.begun(engine.flush(client, tube, now), Outcome::flushed),
+            Command::FlushTube(tube) => {
+                let flushed = engine.flush(client, tube, now);
+                self.reporter.observe_changes(&self.engine);
+                protocol.begun(flushed, Outcome::flushed)
+            }
             Command::FlushKeys(tube) => protocol.begun(engine.flush_keys(client, tube), Outcome::flushed),
             Command::MoveJob { id, tube } => self.move_job(id, tube, now),
             Command::MoveJobs { from, state, to, bound } => {
@@ -247,7 +251,7 @@ impl Core {
             return Outcome::Refused(refusal);
         }
         let moved = self.engine.move_jobs(protocol.client, [from, to], state, bound, now);
-        self.reporter.observe_moves(&self.engine);
+        self.reporter.observe_changes(&self.engine);
         protocol.begun(moved, Outcome::Moved)
     }
 

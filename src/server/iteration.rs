@@ -25,7 +25,7 @@ impl Server {
             // Background work has limits of its own.
             self.core.engine.step(now);
             self.core.run_due_schedules(now);
-            self.core.reporter.observe_moves(&self.core.engine);
+            self.core.reporter.observe_changes(&self.core.engine);
             // Answers are sends, as those to events are.
             self.core.begin_phase();
             self.deliver_notices(now);

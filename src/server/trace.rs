@@ -88,9 +88,9 @@ pub trait Observer {
     /// Takes in one step.
     fn observe(&mut self, conn: ConnId, observation: Observation<'_>);
 
-    /// Takes in how far moves are, after each `move-jobs` and after each piece of background work: the number of jobs moved so far, and of
-    /// moves that are not finished.
-    fn observe_moves(&mut self, moved: u64, unfinished: usize);
+    /// Takes in how far each unfinished `move-jobs` and `flush-tube` is, after each of these commands and after each piece of background
+    /// work. See [`Engine::unfinished_changes`].
+    fn observe_changes(&mut self, unfinished: Vec<(ConnId, u32)>);
 }
 
 /// The observer of a test, if there is one.
@@ -116,10 +116,9 @@ impl Reporter {
     }
 
     #[inline]
-    pub fn observe_moves(&mut self, engine: &Engine) {
+    pub fn observe_changes(&mut self, engine: &Engine) {
         if let Some(observer) = &mut self.0 {
-            let (moved, unfinished) = engine.moves();
-            observer.observe_moves(moved, unfinished);
+            observer.observe_changes(engine.unfinished_changes().collect());
         }
     }
 

@@ -20,7 +20,7 @@ use crate::queue::store::tube::{Tube, Tubes};
 use crate::queue::store::tube_order::{Listed, TubeList};
 use crate::time::{Seconds, Span, Time};
 use crate::values::histogram::Histogram;
-use crate::values::ids::{ClientKey, IdpSlot, JobId, JobKey, TagsKey, TubeKey};
+use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId, JobKey, TagsKey, TubeKey};
 use crate::values::notes::{NOTE_FIELDS_BYTES, NOTES_LENGTH_BYTES, Notes};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
@@ -482,11 +482,14 @@ impl Engine {
         self.store.totals
     }
 
-    /// The number of jobs moved so far, and of moves that are not finished.
-    pub fn moves(&self) -> (u64, usize) {
+    /// Each `move-jobs` and `flush-tube` that is not finished, with the number of its jobs so far, in the order in which they go on.
+    pub fn unfinished_changes(&self) -> impl Iterator<Item = (ConnId, u32)> {
         // Bounded by its caller: the observer of a test.
-        let unfinished = self.effects.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
-        (self.store.totals.moves, unfinished)
+        self.effects.work.iter().filter_map(|work| match work {
+            Work::Move(work) => Some((work.conn, work.moved.count)),
+            Work::Flush(flush) => Some((flush.conn, flush.flushed)),
+            _ => None,
+        })
     }
 
     /// The number of clients that wait for the end of a job.

@@ -21,7 +21,7 @@ use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::values::reserve_mode::ReserveMode;
 
-pub use bulk::Move;
+pub use bulk::Bulk;
 pub use lapses::Lapses;
 pub use rules::{Ruled, Value};
 pub use tags::{Kept, Tags, number_of_key, number_of_tube};

@@ -104,7 +104,7 @@ impl Observer for Puts {
         }
     }
 
-    fn observe_moves(&mut self, _: u64, _: usize) {}
+    fn observe_changes(&mut self, _: Vec<(ConnId, u32)>) {}
 }
 
 fn config_of(setting: Setting) -> Config {

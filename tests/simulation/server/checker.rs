@@ -1,7 +1,7 @@
 //! Compares the replies that each client gets with those of the model.
 
+mod bulk;
 mod commands;
-mod moves;
 mod put_batch;
 mod reserves;
 
@@ -18,7 +18,7 @@ use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::values::notes::NOTE_BYTES_MAX;
 
-use self::moves::Moves;
+use self::bulk::Bulks;
 use self::reserves::Draw;
 use super::history::{DurableJob, DurableState, Fact, History, Key, Promise, notes_of};
 use super::names::name_of;
@@ -38,7 +38,7 @@ pub struct Checker {
     pub clients: Vec<Client>,
     bodies: BTreeMap<u64, Rc<[u8]>>,
     history: History,
-    moves: Moves,
+    bulks: Bulks,
     /// With a job log: how much the records of one put, or of a batch, come to at most.
     record_bytes_max: Option<usize>,
     pub has_memory_limit: bool,
@@ -109,7 +109,7 @@ impl Checker {
             clients: Vec::new(),
             bodies: BTreeMap::new(),
             history: History::default(),
-            moves: Moves::default(),
+            bulks: Bulks::default(),
             record_bytes_max,
             has_memory_limit,
             may_be_short: has_memory_limit,
@@ -162,8 +162,8 @@ impl Checker {
     pub fn observed(&mut self, step: Step) {
         let step = match step {
             Step::Of(step) => step,
-            Step::Moves { moved, unfinished } => {
-                if self.moved(moved, unfinished) {
+            Step::Changes(unfinished) => {
+                if self.changed(&unfinished) {
                     self.add_step();
                 }
                 return;
@@ -287,7 +287,7 @@ impl Checker {
         restore(&mut self.model, &state, engine);
         self.totals = Totals::new(self.totals.max_job_bytes);
         self.clients.clear();
-        self.moves = Moves::default();
+        self.bulks = Bulks::default();
         self.bodies.retain(|&id, _| state.contains_key(&Key::Job(id)));
         (self.may_be_short, self.has_been_short) = (self.has_memory_limit, self.has_memory_limit);
         (self.has_failed, self.unclear_refusals) = (false, 0);
@@ -308,7 +308,7 @@ impl Checker {
         }
         assert_eq!(clients().count(), self.model.clients.len());
         self.model.compare(engine, name_of);
-        assert_eq!(engine.moves().1, 0, "no move is left unfinished");
+        assert_eq!(engine.unfinished_changes().count(), 0, "nothing is left unfinished");
         for job in &self.model.jobs {
             let key = engine.jobs().find(JobId(job.id)).expect("the job is there");
             assert!(engine.body(key) == &*self.bodies[&job.id], "job {} has its body", job.id);
@@ -325,7 +325,7 @@ impl Checker {
 
     /// Whether the client waits, and its next line does not cancel that.
     fn is_waiting(&self, client: usize) -> bool {
-        if self.is_moving(client) {
+        if self.is_changing(client) {
             return true;
         }
         let Client { sent, served, arrived, .. } = &self.clients[client];
@@ -374,7 +374,7 @@ impl Checker {
             let (_, answer) = record.expected.back_mut().expect("the put expects a reply");
             *answer = Expected::Line(REFUSAL.to_vec());
         }
-        let is_waiting = self.model.get(client as Conn).is_blocked() || self.is_moving(client);
+        let is_waiting = self.model.get(client as Conn).is_blocked() || self.is_changing(client);
         assert!(!is_waiting, "client {client} is served while it waits");
         assert!(self.clients[client].draw.is_none(), "client {client} gets no job though there is one");
         if self.clients[client].put_batch.is_some() {

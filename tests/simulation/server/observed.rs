@@ -14,11 +14,8 @@ use beanring::values::ids::ConnId;
 #[derive(Debug)]
 pub enum Step {
     Of(ClientStep),
-    /// It has moved so many jobs since its start, and this many moves are unfinished.
-    Moves {
-        moved: u64,
-        unfinished: usize,
-    },
+    /// These long commands are unfinished, each with the number of its jobs so far.
+    Changes(Vec<(ConnId, u32)>),
 }
 
 /// A step of the server for the connection in a slot.
@@ -59,9 +56,9 @@ impl Steps {
         self.0.borrow_mut().pop_front()
     }
 
-    /// Takes the next step if it is one of moves.
-    pub fn take_moves(&self) -> Option<Step> {
-        self.0.borrow_mut().pop_front_if(|step| matches!(step, Step::Moves { .. }))
+    /// Takes the next step if it is one of long commands.
+    pub fn take_changes(&self) -> Option<Step> {
+        self.0.borrow_mut().pop_front_if(|step| matches!(step, Step::Changes(_)))
     }
 
     pub fn clear(&self) {
@@ -94,7 +91,7 @@ impl Observer for Steps {
         self.0.borrow_mut().push_back(Step::Of(ClientStep { slot: conn.slot, kind }));
     }
 
-    fn observe_moves(&mut self, moved: u64, unfinished: usize) {
-        self.0.borrow_mut().push_back(Step::Moves { moved, unfinished });
+    fn observe_changes(&mut self, unfinished: Vec<(ConnId, u32)>) {
+        self.0.borrow_mut().push_back(Step::Changes(unfinished));
     }
 }

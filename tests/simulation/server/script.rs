@@ -90,26 +90,46 @@ impl Script {
 
     fn shorten(&mut self, tries: usize) {
         let Some(failure) = self.failure() else { return };
+        let setting = self.setting;
+        let fails = |actions: &[Action]| {
+            Self { setting, actions: actions.to_vec() }.failure().as_ref() == Some(&failure)
+        };
         let mut tries = tries;
-        let mut chunk = self.actions.len().next_power_of_two() / 2;
-        while chunk > 0 && tries > 0 {
-            let mut at = 0;
-            let mut has_changed = false;
-            while at < self.actions.len() && tries > 0 {
-                tries -= 1;
-                let mut actions = self.actions.clone();
-                actions.drain(at..(at + chunk).min(actions.len()));
-                let shorter = Self { setting: self.setting, actions };
-                if shorter.failure().as_ref() == Some(&failure) {
-                    *self = shorter;
-                    has_changed = true;
-                } else {
-                    at += chunk;
-                }
+        remove(&mut self.actions, &mut tries, fails);
+        for at in 0..self.actions.len() {
+            let Action::Send { client, ref bytes } = self.actions[at] else { continue };
+            let mut lines: Vec<Vec<u8>> =
+                bytes.split_inclusive(|&byte| byte == b'\n').map(Vec::from).collect();
+            let send = |lines: &[Vec<u8>]| Action::Send { client, bytes: lines.concat() };
+            let mut actions = self.actions.clone();
+            remove(&mut lines, &mut tries, |lines| {
+                actions[at] = send(lines);
+                fails(&actions)
+            });
+            self.actions[at] = send(&lines);
+        }
+    }
+}
+
+/// Removes the items without which it fails too.
+fn remove<T: Clone>(items: &mut Vec<T>, tries: &mut usize, mut fails: impl FnMut(&[T]) -> bool) {
+    let mut chunk = items.len().next_power_of_two() / 2;
+    while chunk > 0 && *tries > 0 {
+        let mut at = 0;
+        let mut has_changed = false;
+        while at < items.len() && *tries > 0 {
+            *tries -= 1;
+            let mut fewer = items.clone();
+            fewer.drain(at..(at + chunk).min(items.len()));
+            if fails(&fewer) {
+                *items = fewer;
+                has_changed = true;
+            } else {
+                at += chunk;
             }
-            if chunk > 1 || !has_changed {
-                chunk /= 2;
-            }
+        }
+        if chunk > 1 || !has_changed {
+            chunk /= 2;
         }
     }
 }

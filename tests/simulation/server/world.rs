@@ -247,8 +247,8 @@ impl World {
         if !must_wait {
             self.checker.learn_keys(self.server.server().engine());
             self.checker.model.now = self.now;
-            // The server continues moves before it handles what is due.
-            if let Some(step) = self.steps.take_moves() {
+            // The server continues long commands before it handles what is due.
+            if let Some(step) = self.steps.take_changes() {
                 self.checker.observed(step);
             }
             self.checker.pass(self.now);

@@ -4,35 +4,54 @@ use beanring::queue::{JobMoved, JobState, MoveRefusal};
 
 use super::{Conn, Model, Name, Place};
 
-/// A `move-jobs`.
+/// A `move-jobs` or a `flush-tube`.
 #[derive(Clone, Copy, Debug)]
-pub struct Move {
-    from: Name,
-    state: JobState,
-    to: Name,
-    left: u32,
-    moved: u32,
+pub struct Bulk {
+    kind: Kind,
+    /// Its jobs so far.
+    pub done: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Move {
+        from: Name,
+        state: JobState,
+        to: Name,
+        left: u32,
+    },
+    /// Jobs from the id `end` on were announced later, and stay.
+    Flush {
+        tube: Name,
+        end: u64,
+    },
+}
+
+impl Bulk {
+    pub const fn is_flush(&self) -> bool {
+        matches!(self.kind, Kind::Flush { .. })
+    }
 }
 
 impl Model {
-    /// Returns the number of jobs deleted, or none if there is no such tube.
-    pub fn flush(&mut self, name: Name) -> Option<u32> {
-        self.tubes.iter().find(|tube| tube.name == name)?;
-        let mut count = 0;
-        // A deletion may release held jobs of the tube, or have a client reserve one.
-        while let Some(at) = self.next_to_flush(name) {
-            self.remove(at);
-            count += 1;
-        }
-        Some(count)
+    /// Begins to delete the jobs of a tube. Returns none if there is no such tube.
+    pub fn begin_flush(&mut self, tube: Name) -> Option<Bulk> {
+        self.tubes.iter().find(|there| there.name == tube)?;
+        self.pinned.push(tube);
+        Some(Bulk { kind: Kind::Flush { tube, end: self.last_id + 1 }, done: 0 })
+    }
+
+    /// Deletes the jobs of a tube, all at once. Returns their number, or none if there is no such tube.
+    pub fn flush(&mut self, tube: Name) -> Option<u32> {
+        self.begin_flush(tube).map(|work| self.finish(work))
     }
 
     /// Held jobs come first, then delayed, buried and ready ones, and within a state those that came there first. Ready jobs
     /// that are fresh come before the others.
-    fn next_to_flush(&self, name: Name) -> Option<usize> {
+    fn next_to_flush(&self, name: Name, end: u64) -> Option<usize> {
         self.first_by(|job| {
             let rank = match job.place {
-                _ if job.tube != name => None,
+                _ if job.tube != name || job.id >= end => None,
                 Place::Held { .. } => Some(0),
                 Place::Delayed { .. } => Some(1),
                 Place::Buried { .. } => Some(2),
@@ -67,7 +86,7 @@ impl Model {
     }
 
     /// Begins to move the first jobs in a state. Returns none if there is no such tube.
-    pub fn begin_move(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<Move> {
+    pub fn begin_move(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<Bulk> {
         self.tubes.iter().find(|tube| tube.name == from)?;
         let there = self.jobs.iter().filter(|job| job.tube == from && job.state() == state).count();
         let left = bound.min(there as u32);
@@ -75,46 +94,59 @@ impl Model {
             self.make_tube(to);
             self.pinned.extend([from, to]);
         }
-        Some(Move { from, state, to, left, moved: 0 })
+        Some(Bulk { kind: Kind::Move { from, state, to, left }, done: 0 })
     }
 
-    /// Moves the next job. Returns false if there is none, or one that cannot move: the other tube has its key, or no room for it.
-    pub fn move_next(&mut self, work: &mut Move) -> bool {
-        let next = match work.state {
-            _ if work.left == 0 => None,
-            JobState::Delayed => self.soonest_delayed(work.from),
-            JobState::Buried => self.oldest_buried(work.from),
-            // A job whose concurrency key is at its limit stays.
-            _ => self.most_urgent(work.from),
-        };
-        let can_move = |&at: &usize| {
-            let job = &self.jobs[at];
-            let is_full = self.full_by(work.to, 1, job.bytes).is_some();
-            !is_full && self.has_key_room_in(work.to, job) && self.is_key_free_in(work.to, job)
-        };
-        let Some(at) = next.filter(can_move) else { return false };
-        self.change_tube(at, work.to);
-        work.left -= 1;
-        work.moved += 1;
+    /// Moves or deletes the next job. Returns false if there is none, or one that cannot move: the other tube has its key, or no room
+    /// for it.
+    pub fn advance(&mut self, work: &mut Bulk) -> bool {
+        match &mut work.kind {
+            Kind::Move { left: 0, .. } => return false,
+            Kind::Move { from, state, to, left } => {
+                let next = match state {
+                    JobState::Delayed => self.soonest_delayed(*from),
+                    JobState::Buried => self.oldest_buried(*from),
+                    // A job whose concurrency key is at its limit stays.
+                    _ => self.most_urgent(*from),
+                };
+                let can_move = |&at: &usize| {
+                    let job = &self.jobs[at];
+                    let is_full = self.full_by(*to, 1, job.bytes).is_some();
+                    !is_full && self.has_key_room_in(*to, job) && self.is_key_free_in(*to, job)
+                };
+                let Some(at) = next.filter(can_move) else { return false };
+                self.change_tube(at, *to);
+                *left -= 1;
+            }
+            // A deletion may release held jobs of the tube, or have a client reserve one.
+            Kind::Flush { tube, end } => {
+                let Some(at) = self.next_to_flush(*tube, *end) else { return false };
+                self.remove(at);
+            }
+        }
+        work.done += 1;
         true
     }
 
-    /// Ends a move. Returns the number of jobs moved.
-    pub fn end_move(&mut self, work: &Move) -> u32 {
-        for tube in [work.from, work.to] {
+    /// Does what is left. Returns the number of its jobs.
+    pub fn finish(&mut self, mut work: Bulk) -> u32 {
+        while self.advance(&mut work) {}
+        let tubes = match work.kind {
+            Kind::Move { from, to, .. } => vec![from, to],
+            Kind::Flush { tube, .. } => vec![tube],
+        };
+        for tube in tubes {
             if let Some(at) = self.pinned.iter().position(|&pinned| pinned == tube) {
                 self.pinned.swap_remove(at);
             }
             self.drop_tubes();
         }
-        work.moved
+        work.done
     }
 
     /// Moves the first jobs in a state, all at once. Returns their number, or none if there is no such tube.
     pub fn move_jobs(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<u32> {
-        let mut work = self.begin_move(from, state, to, bound)?;
-        while self.move_next(&mut work) {}
-        Some(self.end_move(&work))
+        self.begin_move(from, state, to, bound).map(|work| self.finish(work))
     }
 
     /// A ready job is ready in its new tube since now, and a buried one is the last.

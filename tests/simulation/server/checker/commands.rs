@@ -63,9 +63,10 @@ impl Checker {
             Command::Bury { id, pri } => done(model.bury(conn, id.0, pri), Reply::Buried),
             Command::Touch(id) => done(model.touch(conn, id.0), Reply::Touched),
             Command::Kick { bound } => Reply::Kicked(model.kick(conn, bound).into()),
-            Command::FlushTube(tube) => model
-                .flush(number_of_tube(tube))
-                .map_or(Reply::NotFound, |count| Reply::Flushed(count.into())),
+            Command::FlushTube(tube) => {
+                let work = model.begin_flush(number_of_tube(tube));
+                return self.begin_bulk(client, work);
+            }
             Command::FlushKeys(tube) => Reply::Flushed(model.flush_keys(number_of_tube(tube)).into()),
             Command::DeleteBatch(ids) => {
                 let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
@@ -92,7 +93,8 @@ impl Checker {
                 JobMoved::Refused(_) => Reply::OutOfMemory,
             },
             Command::MoveJobs { from, state, to, bound } => {
-                return self.begin_move(client, [from, to].map(number_of_tube), state, bound);
+                let work = model.begin_move(number_of_tube(from), state, number_of_tube(to), bound);
+                return self.begin_bulk(client, work);
             }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
