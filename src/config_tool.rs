@@ -22,7 +22,7 @@ struct Row {
     name: String,
     /// None if there is none, as for a job log that is not kept.
     value: Option<String>,
-    source: Source,
+    source: SettingSource,
     /// The flag, the variable, or the file with the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<String>,
@@ -30,7 +30,7 @@ struct Row {
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
-enum Source {
+enum SettingSource {
     Default,
     Flag,
     Variable,
@@ -65,13 +65,13 @@ impl Row {
         let name = flag.name.to_owned();
         let given = settings.all(flag.name);
         let Some(last) = given.last() else {
-            return Self { name, value: default(flag, config), source: Source::Default, place: None };
+            return Self { name, value: default(flag, config), source: SettingSource::Default, place: None };
         };
         let texts: Vec<String> = given.iter().map(|setting| text(flag, setting)).collect();
         let (source, place) = match &last.origin {
-            Origin::CommandLine(name) => (Source::Flag, name.clone()),
-            Origin::Variable(name) => (Source::Variable, name.clone()),
-            Origin::File { path, line, .. } => (Source::File, format!("{}:{line}", path.display())),
+            Origin::CommandLine(name) => (SettingSource::Flag, name.clone()),
+            Origin::Variable(name) => (SettingSource::Variable, name.clone()),
+            Origin::File { path, line, .. } => (SettingSource::File, format!("{}:{line}", path.display())),
         };
         Self { name, value: Some(texts.join(",")), source, place: Some(place) }
     }
@@ -79,7 +79,7 @@ impl Row {
     /// A setting that has no flag.
     fn of_file(config: &ServerConfig, name: String, value: Option<String>) -> Self {
         let place = config.file.as_ref().map(|file| file.display().to_string());
-        Self { name, value, source: Source::File, place }
+        Self { name, value, source: SettingSource::File, place }
     }
 }
 

@@ -21,7 +21,7 @@ pub struct History {
 
 /// Where a body is. Places have the order of the records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct BodyPlace {
     /// The index of the file, from 0.
     pub file: usize,
     /// The offset in the file.
@@ -31,7 +31,7 @@ pub struct Place {
 struct Known {
     job: Job,
     tube: Rc<[u8]>,
-    body: Place,
+    body: BodyPlace,
 }
 
 /// A job at the end of a binlog.
@@ -44,7 +44,7 @@ pub struct Imported {
     /// The state that is logged with each change.
     pub state: PersistedState,
     /// The place of its body.
-    pub body: Place,
+    pub body: BodyPlace,
 }
 
 /// The record contradicts an earlier one of the same id.
@@ -56,7 +56,7 @@ impl History {
     ///
     /// # Errors
     /// If the record contradicts what is known of the job.
-    pub fn apply(&mut self, entry: &Entry<'_>, body: Place) -> Result<(), Mismatch> {
+    pub fn apply(&mut self, entry: &Entry<'_>, body: BodyPlace) -> Result<(), Mismatch> {
         let job = entry.job;
         self.last_id = self.last_id.max(job.id.0);
         if let Some(tube) = entry.tube {
@@ -165,11 +165,11 @@ mod tests {
 
     fn whole(history: &mut History, at: u64, job: Job) {
         let tube = Some(TubeName::DEFAULT);
-        history.apply(&Entry { tube, job, head_bytes: 91 }, Place { file: 0, offset: at }).unwrap();
+        history.apply(&Entry { tube, job, head_bytes: 91 }, BodyPlace { file: 0, offset: at }).unwrap();
     }
 
     fn change(history: &mut History, job: Job) -> Result<(), Mismatch> {
-        history.apply(&Entry { tube: None, job, head_bytes: 84 }, Place { file: 0, offset: 0 })
+        history.apply(&Entry { tube: None, job, head_bytes: 84 }, BodyPlace { file: 0, offset: 0 })
     }
 
     fn burials(history: History) -> Vec<u64> {

@@ -10,7 +10,7 @@
 
 mod history;
 
-pub use self::history::{History, Imported, Mismatch, Place};
+pub use self::history::{BodyPlace, History, Imported, Mismatch};
 use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::JobId;

@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<Option<Slot>>() == 12);
 /// The memory of one body. It belongs to the [`Bodies`] that allocated it and must be returned through [`Bodies::free`].
 #[must_use = "a slot that is dropped is never freed"]
 #[derive(PartialEq, Eq, Debug)]
-pub struct Slot(Place);
+pub struct Slot(ArenaPlace);
 
 impl Slot {
     /// The size that was asked for, in bytes.
@@ -65,7 +65,7 @@ impl Slot {
 /// A reader of a large body besides its owner. It must be returned through [`Bodies::unpin`].
 #[must_use = "a body stays in memory until its last pin is returned"]
 #[derive(PartialEq, Eq, Debug)]
-pub struct PinnedBody(Place);
+pub struct PinnedBody(ArenaPlace);
 
 impl PinnedBody {
     /// The size of the body with its CR LF, in bytes.
@@ -155,7 +155,7 @@ impl Bodies {
         self.slots += 1;
         self.asked_bytes += bytes;
         self.slot_bytes += rounded_bytes(bytes);
-        Ok(Slot(Place { home: home as u32, offset: offset as u32, len }))
+        Ok(Slot(ArenaPlace { home: home as u32, offset: offset as u32, len }))
     }
 
     /// Allocates a body and copies it there.
@@ -174,7 +174,7 @@ impl Bodies {
         self.slots += 1;
         self.asked_bytes += bytes;
         self.slot_bytes += rounded_bytes(bytes);
-        Ok(Slot(Place { home: home as u32, offset: offset as u32, len }))
+        Ok(Slot(ArenaPlace { home: home as u32, offset: offset as u32, len }))
     }
 
     #[inline(never)]
@@ -399,7 +399,7 @@ impl Bodies {
     }
 
     /// Frees the memory of a large body without readers.
-    fn release(&mut self, place: Place) {
+    fn release(&mut self, place: ArenaPlace) {
         match place.kind() {
             BodyKind::Small => unreachable!("a small body has no readers"),
             BodyKind::Run => self.chunks.give_run(place.spot(), place.len().div_ceil(PAGE_BYTES)),
@@ -414,14 +414,14 @@ impl Bodies {
         self.slot_bytes -= rounded_bytes(bytes);
     }
 
-    fn memory_mut(&mut self, place: &Place) -> &mut Mapping {
+    fn memory_mut(&mut self, place: &ArenaPlace) -> &mut Mapping {
         match place.kind() {
             BodyKind::Mapping => self.mappings.memory_mut(place.home as usize),
             BodyKind::Small | BodyKind::Run => self.chunks.memory_mut(place.home as usize),
         }
     }
 
-    fn readers_mut(&mut self, place: &Place) -> &mut Readers {
+    fn readers_mut(&mut self, place: &ArenaPlace) -> &mut Readers {
         if place.kind() == BodyKind::Mapping {
             return self.mappings.readers_mut(place.home as usize);
         }
@@ -431,7 +431,7 @@ impl Bodies {
         readers
     }
 
-    fn read(&self, place: &Place) -> &[u8] {
+    fn read(&self, place: &ArenaPlace) -> &[u8] {
         let memory = match place.kind() {
             BodyKind::Mapping => self.mappings.memory(place.home as usize),
             BodyKind::Small | BodyKind::Run => self.chunks.memory(place.home as usize),
@@ -442,7 +442,7 @@ impl Bodies {
 
 /// The place of a body. Its length says what kind of place it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct ArenaPlace {
     /// The number of a chunk, or the key of a mapping.
     home: u32,
     offset: u32,
@@ -468,7 +468,7 @@ impl BodyKind {
     }
 }
 
-impl Place {
+impl ArenaPlace {
     fn len(&self) -> usize {
         self.len.get() as usize
     }

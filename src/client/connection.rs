@@ -84,12 +84,12 @@ pub struct Receiver {
 struct Timed {
     socket: Socket,
     until: Option<Instant>,
-    source: Source,
+    source: PlaintextSource,
 }
 
 /// Where plaintext comes from.
 #[derive(Debug)]
-enum Source {
+enum PlaintextSource {
     /// From the socket. `begin` has the first bytes that have come, up to two.
     Plain { begin: Vec<u8> },
     #[cfg(feature = "tls")]
@@ -104,7 +104,7 @@ impl Connection {
     pub fn open(address: &Address) -> Result<Self, ClientError> {
         let remote = Remote { address: address.clone(), is_tls: false };
         let socket = connected(&remote)?;
-        Ok(Self::new(remote, socket, Layer::Plain, Source::Plain { begin: Vec::new() }))
+        Ok(Self::new(remote, socket, Layer::Plain, PlaintextSource::Plain { begin: Vec::new() }))
     }
 
     /// Connects to a server, and does the handshake of TLS with the name that its certificate must have.
@@ -122,10 +122,10 @@ impl Connection {
         let (channel, incoming) = Channel::open(socket.clone(), config, name, until)
             .map_err(|problem| ClientError::Tls { remote: remote.clone(), problem })?;
         let layer = Layer::Tls(channel.clone());
-        Ok(Self::new(remote.clone(), socket, layer, Source::Tls { channel, incoming }))
+        Ok(Self::new(remote.clone(), socket, layer, PlaintextSource::Tls { channel, incoming }))
     }
 
-    fn new(remote: Remote, socket: Socket, layer: Layer, source: Source) -> Self {
+    fn new(remote: Remote, socket: Socket, layer: Layer, source: PlaintextSource) -> Self {
         let input = Timed { socket: socket.clone(), until: None, source };
         let input = BufReader::with_capacity(SEND_BYTES, input);
         Self {
@@ -351,7 +351,7 @@ impl Receiver {
         self.input.get_mut().until = self.patience.map(|patience| Instant::now() + patience);
         let patience = self.patience.unwrap_or(REPLY_PATIENCE);
         Reply::read(&mut self.input, follows).map_err(|error| match &self.input.get_ref().source {
-            Source::Plain { begin } if *begin == TLS_ALERT => {
+            PlaintextSource::Plain { begin } if *begin == TLS_ALERT => {
                 ClientError::Tls { remote: self.remote.clone(), problem: TlsProblem::OnlyTls }
             }
             _ => ClientError::of_server(error, &self.remote, patience),
@@ -364,7 +364,7 @@ impl Read for Timed {
         let limit = self.until;
         let left = || limit.map_or(Ok(None), time_left);
         let count = match &mut self.source {
-            Source::Plain { begin } => {
+            PlaintextSource::Plain { begin } => {
                 self.socket.0.set_read_timeout(left()?)?;
                 let count = (&*self.socket.0).read(buffer)?;
                 let missing = TLS_ALERT.len().saturating_sub(begin.len());
@@ -372,7 +372,7 @@ impl Read for Timed {
                 count
             }
             #[cfg(feature = "tls")]
-            Source::Tls { channel, incoming } => channel.read(incoming, buffer, left)?,
+            PlaintextSource::Tls { channel, incoming } => channel.read(incoming, buffer, left)?,
         };
         let until = self.until.unwrap_or_else(|| Instant::now() + REPLY_PATIENCE);
         self.until = Some(until + time_of(count));
@@ -490,7 +490,7 @@ mod tests {
         let mut input = Timed {
             socket: Socket(Arc::new(TcpStream::from(OwnedFd::from(ours)))),
             until: Some(until),
-            source: Source::Plain { begin: Vec::new() },
+            source: PlaintextSource::Plain { begin: Vec::new() },
         };
         theirs.write_all(&[b'x'; 4096]).expect("there is room");
         assert_eq!(input.read(&mut [0; 4096]).expect("there are bytes"), 4096);

@@ -43,7 +43,7 @@ pub use self::output::{Align, Output, Table, say};
 use self::output::{Color, Fields};
 pub use self::reply::{Follows, ReadError, Reply, items};
 pub use self::stats::{Kind, Stats, Value};
-use self::target::Target;
+use self::target::ServerTarget;
 pub use self::tls_problem::TlsProblem;
 use self::untrusted::Untrusted;
 use crate::cli::verbs::{Common, Verb};
@@ -88,5 +88,5 @@ const NO_TUBE: &str = "there is no such tube";
 
 /// Opens the connection that a verb asks for.
 fn connect(common: &Common) -> Result<Connection, ClientError> {
-    Target::new(&common.server)?.connect()
+    ServerTarget::new(&common.server)?.connect()
 }

@@ -21,7 +21,7 @@ const TOKEN_FILE_BYTES_MAX: usize = 4096;
 /// A server, and the files for TLS and a token. Connections may be opened again and again: files that have changed are read
 /// again, as a certificate is renewed while `beanring work` runs.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ServerTarget {
     remote: Remote,
     flags: ServerFlags,
     has_warned: AtomicBool,
@@ -40,7 +40,7 @@ struct Loaded {
 /// A token. It is never shown.
 struct Token(Vec<u8>);
 
-impl Target {
+impl ServerTarget {
     /// Takes what the flags and the variables say.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::io;
 
 use super::Wal;
 use super::pauses::FORGOTTEN_PER_PAUSE;
-use super::placed::Place;
+use super::placed::PlacedRecord;
 use super::record::{JobRecord, Lsn, PauseRecord, Record, job_record_bytes, padding_bytes};
 use super::segment::{Header, SegmentNumber};
 use crate::queue::{Change, Engine, KeptKey, Pause};
@@ -120,7 +120,7 @@ impl Wal {
     /// Logs a pause again, unless it is over. Returns the size of the record in bytes.
     pub(super) fn compact_pause(&mut self, tube: &[u8], engine: &Engine, now: Time) -> usize {
         let paused = self.pauses.remove(tube, &mut self.index).expect("the tube has a pause");
-        let Place { content: Pause { until, length }, bytes, .. } = paused;
+        let PlacedRecord { content: Pause { until, length }, bytes, .. } = paused;
         if until <= now {
             return 0;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::placed::{Place, Placed};
+use super::placed::{Placed, PlacedRecord};
 use super::record::PauseRecord;
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
@@ -20,7 +20,7 @@ pub struct Pauses {
 }
 
 /// Memory of one pause, at most: the longest name three times, and its share of three trees.
-const PAUSE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 6 * size_of::<Place<Pause>>();
+const PAUSE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 6 * size_of::<PlacedRecord<Pause>>();
 
 /// Pauses that are over and that an event-loop iteration forgets, and those that a new pause does. Each is a few operations on
 /// trees: some microseconds.
@@ -56,7 +56,7 @@ impl Pauses {
     }
 
     /// Removes a pause whose record is not needed any more, if the tube has one.
-    pub fn remove(&mut self, tube: &[u8], index: &mut SegmentIndex) -> Option<Place<Pause>> {
+    pub fn remove(&mut self, tube: &[u8], index: &mut SegmentIndex) -> Option<PlacedRecord<Pause>> {
         let place = self.placed.remove(tube, index)?;
         let is_there = self.by_end.remove(&(place.content.until, tube.into()));
         assert!(is_there, "a pause is found by its end");

@@ -9,14 +9,14 @@ use crate::values::ids::IdpSlot;
 
 /// All live records of one kind, by what they are about.
 pub struct Placed<K, V> {
-    places: BTreeMap<K, Place<V>>,
+    places: BTreeMap<K, PlacedRecord<V>>,
     /// The records in the order of their segments.
     by_segment: BTreeSet<(SegmentNumber, K)>,
 }
 
 /// A record, and where it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<V> {
+pub struct PlacedRecord<V> {
     pub content: V,
     segment: SegmentNumber,
     /// The size of the record, in bytes.
@@ -41,11 +41,11 @@ impl<K: Ord + Clone, V> Placed<K, V> {
         index.add_live(segment, bytes);
         self.remove(&key, index);
         self.by_segment.insert((segment, key.clone()));
-        self.places.insert(key, Place { content, segment, bytes });
+        self.places.insert(key, PlacedRecord { content, segment, bytes });
     }
 
     /// Removes a record that is not needed any more, if there is one.
-    pub fn remove<Q>(&mut self, key: &Q, index: &mut SegmentIndex) -> Option<Place<V>>
+    pub fn remove<Q>(&mut self, key: &Q, index: &mut SegmentIndex) -> Option<PlacedRecord<V>>
     where
         K: std::borrow::Borrow<Q>,
         Q: Ord + ?Sized,
@@ -89,7 +89,7 @@ impl<K: Ord + Clone, V> Placed<K, V> {
 pub type KeptKeys = Placed<IdpSlot, ()>;
 
 /// Memory of one key, at most: its share of two trees.
-const KEY_BYTES: usize = 4 * size_of::<Place<IdpSlot>>();
+const KEY_BYTES: usize = 4 * size_of::<PlacedRecord<IdpSlot>>();
 
 // The share of memory that keys get covers it.
 const _: () = assert!(KEY_BYTES <= KEPT_KEY_LOG_BYTES);

@@ -1,7 +1,7 @@
 //! Rules of tubes, and which segment each is logged in.
 
 use super::Wal;
-use super::placed::{Place, Placed};
+use super::placed::{Placed, PlacedRecord};
 use super::record::{Record, RuleRecord};
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
@@ -24,7 +24,7 @@ pub enum LoggedRule {
 }
 
 /// Memory of one rule, at most: its tube twice, the tube of dead letters, and its share of two trees.
-const RULE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 4 * size_of::<(RuleId, Place<LoggedRule>)>();
+const RULE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 4 * size_of::<(RuleId, PlacedRecord<LoggedRule>)>();
 
 impl LoggedRule {
     fn value(&self) -> RuleValue<'_> {

@@ -5,7 +5,7 @@ use super::record::{ALIGN_BYTES, Absent, FRAME_BYTES, Framed, Lsn, Record};
 use super::segment::{HEADER_BYTES, Header};
 
 /// A source of the bytes of a segment.
-pub trait Source {
+pub trait ScanSource {
     /// Why a read fails.
     type Error;
 
@@ -60,7 +60,7 @@ pub struct Scanner<S> {
     pub nonzero_end: u64,
 }
 
-impl<S: Source> Scanner<S> {
+impl<S: ScanSource> Scanner<S> {
     /// Begins behind the header of a segment in a file of this size. `window` is a buffer to use again.
     pub fn new(source: S, bytes: u64, header: Header, mut window: Vec<u8>) -> Self {
         window.clear();

@@ -11,7 +11,7 @@ use crate::connection::{Line, Part};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::meter::Sent;
-use crate::net::{Stream, Target, Transport, connect};
+use crate::net::{ServerAddress, Stream, Transport, connect};
 use crate::pace::{Clock, Pace, Supply};
 use crate::phase::{Phase, Task, Tasks};
 use crate::proc::{Memory, Process};
@@ -62,11 +62,11 @@ pub async fn run<T: Transport>(args: Args) -> Result<Report, Failure> {
 }
 
 /// Returns the first address at which a server replies.
-async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, Failure> {
+async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<ServerAddress, Failure> {
     #[cfg(feature = "tls")]
     crate::net::tls::resume(workload == Workload::Resume);
     let addr = args.addr_for(workload);
-    let targets = Target::resolve(addr).map_err(|error| Failure::Address(addr.to_owned(), error))?;
+    let targets = ServerAddress::resolve(addr).map_err(|error| Failure::Address(addr.to_owned(), error))?;
     let mut failure = Failure::Connect(addr.to_owned(), std::io::ErrorKind::AddrNotAvailable.into());
     for target in targets {
         match connect::<T>(&target).await {
@@ -84,7 +84,7 @@ async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, F
 struct Run<'a, T: Transport> {
     args: &'a Args,
     workload: Workload,
-    target: Target,
+    target: ServerAddress,
     process: Option<Process>,
     interrupt: &'a Interrupt,
     setup: Setup<'a>,

@@ -7,7 +7,7 @@ use crate::args::{Args, TubeBy};
 use crate::body::Bodies;
 use crate::failure::Failure;
 use crate::meter::{Command, Sent};
-use crate::net::{Stream, Target, Transport, connect};
+use crate::net::{ServerAddress, Stream, Transport, connect};
 use crate::scan::Reply;
 use crate::script::Spread;
 use crate::talk::ProtocolState;
@@ -96,7 +96,7 @@ impl Setup<'_> {
     }
 
     /// Deletes the remaining jobs of the run's tubes, and waits until the tubes are gone. Returns how many are not.
-    pub async fn clean_up<T: Transport>(&self, target: &Target) -> Result<usize, Failure> {
+    pub async fn clean_up<T: Transport>(&self, target: &ServerAddress) -> Result<usize, Failure> {
         let mut idle_rounds = 0;
         loop {
             let stream = Rc::new(connect::<T>(target).await?);
@@ -149,7 +149,7 @@ impl Setup<'_> {
     }
 
     /// Unlinks the lists of the run.
-    pub async fn clean_up_redis<T: Transport>(&self, target: &Target) -> Result<(), Failure> {
+    pub async fn clean_up_redis<T: Transport>(&self, target: &ServerAddress) -> Result<(), Failure> {
         let stream = Rc::new(connect::<T>(target).await?);
         let mut talk = self.talk(&stream);
         for number in 0..self.args.tubes as usize {

@@ -46,7 +46,7 @@ struct Open {
 
 /// Where a body was found, for an error.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct InputPlace {
     /// The file, unless it is standard input or there is none.
     path: Option<Arc<Path>>,
     /// The number of the line, from 1.
@@ -97,7 +97,7 @@ impl Bodies {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Place>, ClientError> {
+    pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<InputPlace>, ClientError> {
         body.clear();
         if self.interrupt.is_caught() {
             return Ok(None);
@@ -146,9 +146,9 @@ impl Bodies {
         self.bytes_read
     }
 
-    const fn found(&mut self, path: Option<Arc<Path>>, line: Option<u64>) -> Place {
+    const fn found(&mut self, path: Option<Arc<Path>>, line: Option<u64>) -> InputPlace {
         self.count += 1;
-        Place { path, line, number: self.count }
+        InputPlace { path, line, number: self.count }
     }
 }
 
@@ -227,7 +227,7 @@ impl Open {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InputPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(path) = &self.path {
             f.write_str(&escaped(path.as_os_str().as_encoded_bytes()))?;

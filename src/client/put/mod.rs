@@ -12,7 +12,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(super) use self::bodies::read_whole;
-use self::bodies::{Bodies, Place};
+use self::bodies::{Bodies, InputPlace};
 use self::tally::Tally;
 use super::connection::{Connection, Receiver, Sender, Socket};
 use super::error::ClientError;
@@ -114,7 +114,7 @@ fn send(
     verb: &Put,
     bodies: &mut Bodies,
     mut sender: Sender,
-    tokens: SyncSender<Place>,
+    tokens: SyncSender<InputPlace>,
 ) -> Result<(), ClientError> {
     let (progress, tags) = (progress(verb), verb.tags());
     let mut body = Vec::new();
@@ -149,7 +149,7 @@ fn send(
 fn collect(
     mut receiver: Receiver,
     socket: &Socket,
-    tokens: Tokens<Place>,
+    tokens: Tokens<InputPlace>,
     tally: &mut Tally,
     output: &mut Output,
 ) -> Result<(), ClientError> {

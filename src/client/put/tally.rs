@@ -9,7 +9,7 @@ use super::super::failure::JsonFailure;
 use super::super::units::jobs;
 use super::super::untrusted::integer;
 use super::super::{ClientError, Output, Refusal, Reply, Untrusted, say};
-use super::bodies::Place;
+use super::bodies::InputPlace;
 use crate::cli::verbs::Put;
 
 /// Counts of replies.
@@ -24,7 +24,7 @@ pub(super) struct Tally {
     first_refusal: Option<Refusal>,
     is_out_of_memory: bool,
     /// The job of which the reply is awaited.
-    awaited: Option<Place>,
+    awaited: Option<InputPlace>,
 }
 
 #[derive(Serialize)]
@@ -80,7 +80,7 @@ impl Tally {
     }
 
     /// A reply is awaited for this job.
-    pub(super) fn in_flight(&mut self, place: Place) {
+    pub(super) fn in_flight(&mut self, place: InputPlace) {
         self.awaited = Some(place);
     }
 

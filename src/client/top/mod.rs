@@ -33,7 +33,7 @@ use self::worker::{Report, Worker};
 use super::error::ClientError;
 use super::interrupt;
 use super::output::has_colors;
-use super::target::Target;
+use super::target::ServerTarget;
 use crate::cli::verbs::Top;
 
 /// What happens.
@@ -57,7 +57,7 @@ pub(super) fn run(verb: &Top) -> Result<ExitCode, ClientError> {
             "top needs a terminal for its input and output; use beanring tubes or beanring watch instead";
         return Err(ClientError::Usage(message.to_owned()));
     }
-    let target = Target::new(&verb.server)?;
+    let target = ServerTarget::new(&verb.server)?;
     let mut state = State::new(target.remote().to_string(), verb.sort);
     // A server that cannot be reached at the start is an error as for every verb.
     let worker = Worker::connect(target)?;

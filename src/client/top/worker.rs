@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::tube_actions::pause_tube;
 use super::super::tubes::names;
-use super::super::{ClientError, Connection, Follows, Kind, Stats, Target, Untrusted, inspect, units};
+use super::super::{ClientError, Connection, Follows, Kind, ServerTarget, Stats, Untrusted, inspect, units};
 use super::Event;
 use super::details::{Details, Peeked};
 use crate::time::Seconds;
@@ -62,7 +62,7 @@ pub(super) enum Report {
 
 /// A connection that is opened when it is needed.
 pub(super) struct Worker {
-    target: Target,
+    target: ServerTarget,
     connection: Option<Connection>,
 }
 
@@ -71,7 +71,7 @@ impl Worker {
     ///
     /// # Errors
     /// If it cannot be reached.
-    pub(super) fn connect(target: Target) -> Result<Self, ClientError> {
+    pub(super) fn connect(target: ServerTarget) -> Result<Self, ClientError> {
         let mut worker = Self { target, connection: None };
         worker.connection()?;
         Ok(worker)

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{AccessFlags, Pid, access};
 
-use super::super::{ClientError, Stats, Target};
+use super::super::{ClientError, ServerTarget, Stats};
 use super::control::Event;
 use super::stderr::LastLine;
 use crate::cli::verbs::Work;
@@ -40,7 +40,7 @@ impl Running {
     /// If the program cannot be started.
     pub(super) fn start(
         verb: &Work,
-        target: &Target,
+        target: &ServerTarget,
         (id, body): (JobId, &[u8]),
         stats: &Stats,
         mailbox: Sender<Event>,

@@ -17,7 +17,7 @@ use self::slot::Slot;
 use super::connection::Connection;
 use super::error::ClientError;
 use super::interrupt;
-use super::target::Target;
+use super::target::ServerTarget;
 use crate::cli::verbs::{OnFailure, Work};
 
 pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
@@ -25,7 +25,7 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
         return Err(ClientError::Usage("--tries needs --on-failure release".to_owned()));
     }
     command::find(verb)?;
-    let target = Target::new(&verb.common.server)?;
+    let target = ServerTarget::new(&verb.common.server)?;
     // A wrong address is an error. A server that goes away later is waited for.
     let mut first = Some(slot::open(&target, verb)?);
     let mut signals = interrupt::signals()?;

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::super::connection::REPLY_PATIENCE;
 use super::super::{
-    ClientError, Connection, Follows, Stats, Target, Untrusted, hold, inspect, reserve, units,
+    ClientError, Connection, Follows, ServerTarget, Stats, Untrusted, hold, inspect, reserve, units,
 };
 use super::command::{self, Running};
 use super::control::{Control, Event, Retries};
@@ -35,7 +35,7 @@ const START_AGAIN: Seconds = Seconds::ONE;
 pub(super) struct Slot<'a> {
     pub(super) place: usize,
     pub(super) verb: &'a Work,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a ServerTarget,
     pub(super) control: &'a Control,
     pub(super) report: &'a Report,
     pub(super) retries: &'a Retries,
@@ -62,7 +62,7 @@ enum Outcome {
 }
 
 /// Connects, and watches the tubes. A back-off with decimals must be possible before a job is reserved.
-pub(super) fn open(target: &Target, verb: &Work) -> Result<Connection, ClientError> {
+pub(super) fn open(target: &ServerTarget, verb: &Work) -> Result<Connection, ClientError> {
     let mut connection = target.connect()?;
     if verb.on_failure == OnFailure::Release {
         connection.require_decimals([verb.delay.unwrap_or(DELAY_DEFAULT), verb.max_delay])?;

@@ -8,7 +8,7 @@ use std::{fmt, io};
 use nix::unistd::{Whence, lseek};
 use tracing::warn;
 
-use crate::beanstalkd_binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
+use crate::beanstalkd_binlog::{BodyPlace, Entry, HEAD_BYTES_MAX, History, NoEntry, VERSION_BYTES, Version};
 use crate::io::privileges::current_user;
 use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::text_of;
@@ -184,7 +184,7 @@ impl Binlog {
             }
         };
         let head_bytes = entry.head_bytes as u64;
-        let place = Place { file: number, offset: offset + head_bytes };
+        let place = BodyPlace { file: number, offset: offset + head_bytes };
         let Some(tube) = entry.tube else {
             let tear = Tear { extent: head_bytes, length_bytes, seams: [head_bytes; 2] };
             return Ok(history.apply(&entry, place).map(|()| head_bytes).map_err(|_| tear));

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 use rustls::ClientConfig;
 
-use super::Target;
+use super::LeaderTarget;
 use super::hop::Hop;
 use super::worker::Order;
 use crate::time::{Span, Time};
@@ -38,7 +38,7 @@ const KEEP_PROBES: u32 = 3;
 
 /// A leader and what is known of the way to it.
 pub struct Leader {
-    pub target: Target,
+    pub target: LeaderTarget,
     /// How to speak TLS with it, and with no one else.
     pub tls: Arc<ClientConfig>,
     /// None yet for a name that is being looked up.
@@ -62,7 +62,7 @@ pub enum Watch {
 }
 
 impl Leader {
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: LeaderTarget) -> Self {
         let numeric: Option<SocketAddr> = target.address.parse().ok();
         Self {
             tls: standby_config(target.secret),
@@ -171,7 +171,7 @@ mod tests {
     use crate::values::link_secret::LinkSecret;
 
     fn leader(address: &str) -> Leader {
-        Leader::new(Target { address: address.to_owned(), secret: LinkSecret { token: 1, shown: 2 } })
+        Leader::new(LeaderTarget { address: address.to_owned(), secret: LinkSecret { token: 1, shown: 2 } })
     }
 
     #[test]

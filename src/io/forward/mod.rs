@@ -73,7 +73,7 @@ pub struct Settings {
 
 /// A leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct LeaderTarget {
     /// Its listener for standbys, as `HOST:PORT`. An IPv6 address is in brackets.
     pub address: String,
     /// What proves this server to it, and it to this server.
@@ -138,7 +138,7 @@ impl Forwarder {
 
     /// Sets the leader. If it is another one than before, or none, all forwarded connections close, and clients that wait go on
     /// waiting. A server that becomes the leader sets its own listener for standbys, for the clients that wait here.
-    pub fn lead_to(&self, target: Option<Target>) {
+    pub fn lead_to(&self, target: Option<LeaderTarget>) {
         self.order(Order::Lead(target));
     }
 

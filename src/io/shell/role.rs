@@ -7,7 +7,7 @@ use tracing::info;
 use super::{Connection, Shell};
 use crate::io::socket::ListenerKind;
 #[cfg(feature = "replicate")]
-use crate::io::{Forwarding, forward::Target};
+use crate::io::{Forwarding, forward::LeaderTarget};
 #[cfg(feature = "replicate")]
 use crate::server::{Protocol, Update};
 use crate::server::{ServerRole, Service};
@@ -103,12 +103,12 @@ fn log_role(role: &ServerRole) {
 
 /// Where clients are forwarded to that come to a server with this role.
 #[cfg(feature = "replicate")]
-fn target(role: &ServerRole, own: Option<LinkSecret>, own_address: &str) -> Option<Target> {
+fn target(role: &ServerRole, own: Option<LinkSecret>, own_address: &str) -> Option<LeaderTarget> {
     match (role, own) {
-        (ServerRole::Serving, Some(secret)) => Some(Target { address: own_address.to_owned(), secret }),
+        (ServerRole::Serving, Some(secret)) => Some(LeaderTarget { address: own_address.to_owned(), secret }),
         (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
             let secret = LinkSecret { token: leader.token, shown: leader.secret };
-            Some(Target { address: leader.address.to_string(), secret })
+            Some(LeaderTarget { address: leader.address.to_string(), secret })
         }
         _ => None,
     }

@@ -13,7 +13,7 @@ use nix::unistd::{Whence, lseek};
 use super::{Access, Directory, EndMarks, plain_file};
 use crate::io::signal::refuse_to_go_on;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
-use crate::wal::scan::Source;
+use crate::wal::scan::ScanSource;
 use crate::wal::{Arrangement, SegmentNumber};
 
 /// Bytes that are rewritten per request.
@@ -22,7 +22,7 @@ const REWRITE_BYTES: usize = 1 << 20;
 /// A place that segments can be read from.
 pub trait Segments {
     /// An open segment.
-    type File: Source<Error = io::Error>;
+    type File: ScanSource<Error = io::Error>;
 
     /// Opens a segment for reading.
     fn open(&self, segment: SegmentNumber) -> io::Result<Self::File>;
@@ -174,7 +174,7 @@ pub fn next_data(file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-impl Source for File {
+impl ScanSource for File {
     type Error = io::Error;
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -40,11 +40,11 @@ pub enum Turns {
 /// The tube that is next, and why.
 pub struct Turn {
     pub tube: TubeSlot,
-    at: Place,
+    at: TurnPlace,
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum TurnPlace {
     /// The tube came next because of the job with this priority and id.
     Urgent((u32, JobId)),
     /// The tube is of this block of the weighted choice.
@@ -65,11 +65,11 @@ impl Turns {
         match self {
             Self::Urgent { heads, .. } => {
                 let Reverse((pri, id, tube)) = heads.pop()?;
-                Some(Turn { tube, at: Place::Urgent((pri, id)) })
+                Some(Turn { tube, at: TurnPlace::Urgent((pri, id)) })
             }
             Self::Drawn(choice) => {
                 let (tube, block) = rng.draw_tube(choice, look, budget)?;
-                Some(Turn { tube, at: Place::Drawn(block) })
+                Some(Turn { tube, at: TurnPlace::Drawn(block) })
             }
         }
     }
@@ -84,8 +84,8 @@ impl Turns {
                     heads.push(Reverse((pri, id, turn.tube)));
                 }
             }
-            (Self::Drawn(choice), Place::Drawn(block)) => choice.renew(block, look, budget),
-            (Self::Drawn(_), Place::Urgent(_)) => unreachable!("the turn was drawn"),
+            (Self::Drawn(choice), TurnPlace::Drawn(block)) => choice.renew(block, look, budget),
+            (Self::Drawn(_), TurnPlace::Urgent(_)) => unreachable!("the turn was drawn"),
         }
     }
 
@@ -100,6 +100,6 @@ impl Turn {
     pub fn next_job(&self, look: Look<'_>) -> Option<JobKey> {
         let head = look.head(self.tube);
         let job = look.job(head)?;
-        (!matches!(self.at, Place::Urgent(at) if at != head.key())).then_some(job)
+        (!matches!(self.at, TurnPlace::Urgent(at) if at != head.key())).then_some(job)
     }
 }

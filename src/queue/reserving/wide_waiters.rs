@@ -15,12 +15,12 @@ const GAPS_KEPT: usize = 64;
 #[derive(Default)]
 pub struct WideWaiters {
     /// Sorted by sequence number.
-    places: VecDeque<Place>,
+    places: VecDeque<WaiterPlace>,
     gaps: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct WaiterPlace {
     /// See [`Wait::seq`](crate::queue::store::client::Wait).
     pub seq: u64,
     /// `None` in a gap.
@@ -35,7 +35,7 @@ impl WideWaiters {
 
     /// Adds a client whose wait is the latest.
     pub fn push(&mut self, seq: u64, client: ClientSlot) {
-        self.places.push_back(Place { seq, client: Some(client) });
+        self.places.push_back(WaiterPlace { seq, client: Some(client) });
     }
 
     /// Removes the client whose wait has this sequence number.
@@ -68,13 +68,13 @@ impl WideWaiters {
     }
 
     /// The places behind this sequence number, gaps included.
-    pub fn after(&self, seq: u64) -> impl Iterator<Item = Place> {
+    pub fn after(&self, seq: u64) -> impl Iterator<Item = WaiterPlace> {
         // Bounded by its caller: an iterator.
         self.places.range(self.first_after(seq)..).copied()
     }
 
     pub fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<Place>()
+        self.places.capacity() * size_of::<WaiterPlace>()
     }
 
     fn first_after(&self, seq: u64) -> usize {
@@ -127,6 +127,6 @@ mod tests {
             assert_eq!(left, expected);
             assert!(waiters.count_after(seq) >= left.len());
         }
-        assert!(waiters.bytes() < 1000 * size_of::<Place>(), "a table that has become sparse shrinks");
+        assert!(waiters.bytes() < 1000 * size_of::<WaiterPlace>(), "a table that has become sparse shrinks");
     }
 }

@@ -22,7 +22,7 @@ use crate::values::tube_name::TubeName;
 
 #[derive(Default)]
 pub(in crate::queue) struct TubeOrder {
-    places: Vec<Place>,
+    places: Vec<TubePlace>,
     /// Names of removed tubes that a list still shows.
     removed: Pages<RemovedName>,
     /// The memory of these names.
@@ -38,7 +38,7 @@ pub(in crate::queue) struct TubeOrder {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum TubePlace {
     Tube(TubeSlot),
     Removed(u32),
     Vacant,
@@ -67,7 +67,7 @@ struct Snapshot {
 /// to its end before the next command must be registered with [`Engine::register_list`](crate::queue::Engine::register_list) and ended with [`Engine::end_list`](crate::queue::Engine::end_list).
 #[derive(Clone, Debug)]
 pub struct TubeList {
-    source: Source,
+    source: ListSource,
     /// The next place to read.
     at: usize,
     /// The number of tubes still to be shown.
@@ -77,7 +77,7 @@ pub struct TubeList {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum ListSource {
     /// All tubes of this version.
     Tubes { version: u64 },
     /// The watches of one client. They do not change while the client waits for the list.
@@ -104,12 +104,12 @@ impl TubeOrder {
                 Some(position) if !self.is_vacant(position) => {}
                 Some(position) => break position,
                 None => {
-                    self.places.push(Place::Vacant);
+                    self.places.push(TubePlace::Vacant);
                     break self.places.len() as u32 - 1;
                 }
             }
         };
-        self.places[position as usize] = Place::Tube(tube);
+        self.places[position as usize] = TubePlace::Tube(tube);
         (position, self.next_version())
     }
 
@@ -122,7 +122,7 @@ impl TubeOrder {
         let name =
             self.removed.insert(RemovedName { name, added_at, removed_at, position, links: Links::NONE });
         self.removed_bytes += text_bytes(&self.removed[name].name);
-        self.places[position as usize] = Place::Removed(name);
+        self.places[position as usize] = TubePlace::Removed(name);
         self.keep_or_purge(slab, name);
     }
 
@@ -130,7 +130,7 @@ impl TubeOrder {
     pub fn tubes(&self) -> impl Iterator<Item = TubeSlot> {
         // Bounded by its caller: an iterator.
         self.places.iter().filter_map(|place| match place {
-            Place::Tube(tube) => Some(*tube),
+            TubePlace::Tube(tube) => Some(*tube),
             _ => None,
         })
     }
@@ -163,8 +163,10 @@ impl TubeOrder {
     pub fn at<'a>(&'a self, slab: &'a Pages<Tube>, position: usize, version: u64) -> Listed<'a> {
         match self.places.get(position) {
             None => Listed::End,
-            Some(&Place::Tube(tube)) if slab[tube.0].added_at < version => Listed::Tube(slab[tube.0].name()),
-            Some(&Place::Removed(name)) if self.removed[name].is_shown(version) => {
+            Some(&TubePlace::Tube(tube)) if slab[tube.0].added_at < version => {
+                Listed::Tube(slab[tube.0].name())
+            }
+            Some(&TubePlace::Removed(name)) if self.removed[name].is_shown(version) => {
                 Listed::Tube(TubeName::checked_before(&self.removed[name].name))
             }
             Some(_) => Listed::Nothing,
@@ -194,7 +196,7 @@ impl TubeOrder {
     }
 
     pub fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<Place>()
+        self.places.capacity() * size_of::<TubePlace>()
             + self.removed.bytes()
             + self.removed_bytes
             + self.vacant.capacity() * size_of::<u32>()
@@ -205,7 +207,7 @@ impl TubeOrder {
     /// What the next tube adds to [`bytes`](Self::bytes).
     pub fn growth(&self) -> usize {
         let is_full = self.vacant.is_empty() && self.places.len() == self.places.capacity();
-        if is_full { self.places.capacity().max(4) * size_of::<Place>() } else { 0 }
+        if is_full { self.places.capacity().max(4) * size_of::<TubePlace>() } else { 0 }
     }
 
     /// Asserts that each tube has its place, and that a name stays exactly as long as a list shows it.
@@ -216,12 +218,14 @@ impl TubeOrder {
         let mut tubes = 0;
         for (position, place) in self.places.iter().enumerate() {
             match *place {
-                Place::Tube(tube) => {
+                TubePlace::Tube(tube) => {
                     assert_eq!(slab[tube.0].position as usize, position, "a tube knows its place");
                     tubes += 1;
                 }
-                Place::Removed(name) => assert_eq!(self.removed[name].position as usize, position),
-                Place::Vacant => assert!(vacant.contains(&(position as u32)), "the vacant places are known"),
+                TubePlace::Removed(name) => assert_eq!(self.removed[name].position as usize, position),
+                TubePlace::Vacant => {
+                    assert!(vacant.contains(&(position as u32)), "the vacant places are known")
+                }
             }
         }
         assert_eq!(tubes, slab.len(), "every tube has a place");
@@ -243,7 +247,7 @@ impl TubeOrder {
     }
 
     fn is_vacant(&self, position: u32) -> bool {
-        self.places.get(position as usize) == Some(&Place::Vacant)
+        self.places.get(position as usize) == Some(&TubePlace::Vacant)
     }
 
     fn needs_purge(&self) -> bool {
@@ -266,15 +270,15 @@ impl TubeOrder {
 
     /// Closes a gap with the last tube, unless a list shows that tube.
     fn vacate(&mut self, slab: &mut Pages<Tube>, position: u32) {
-        self.places[position as usize] = Place::Vacant;
+        self.places[position as usize] = TubePlace::Vacant;
         // Bounded by earlier calls: each place is taken off once.
-        while self.places.last() == Some(&Place::Vacant) {
+        while self.places.last() == Some(&TubePlace::Vacant) {
             self.places.pop();
         }
         let latest = self.snapshots.last_key_value().map(|(&version, _)| version);
         match self.places.last() {
             _ if self.places.len() <= position as usize => {}
-            Some(&Place::Tube(last)) if latest.is_none_or(|latest| slab[last.0].added_at >= latest) => {
+            Some(&TubePlace::Tube(last)) if latest.is_none_or(|latest| slab[last.0].added_at >= latest) => {
                 self.places.swap_remove(position as usize);
                 slab[last.0].position = position;
             }
@@ -294,7 +298,7 @@ intrusive!(RemovedName: in lists);
 impl TubeList {
     /// A list of all tubes.
     pub(in crate::queue) fn of_all(tubes: &Tubes) -> Self {
-        let source = Source::Tubes { version: tubes.order.version };
+        let source = ListSource::Tubes { version: tubes.order.version };
         Self { source, at: 0, tubes: tubes.len(), name_lengths: tubes.name_lengths }
     }
 
@@ -302,11 +306,11 @@ impl TubeList {
     pub(in crate::queue) fn of_watched(client: ClientKey, clients: &Clients) -> Self {
         let record = clients.get(client);
         let (tubes, name_lengths) = (record.watch_count(), record.name_lengths);
-        Self { source: Source::Watched(client), at: 0, tubes, name_lengths }
+        Self { source: ListSource::Watched(client), at: 0, tubes, name_lengths }
     }
 
     pub(in crate::queue) fn register(&self, tubes: &mut Tubes) {
-        if let Source::Tubes { version } = self.source {
+        if let ListSource::Tubes { version } = self.source {
             tubes.order.begin(version);
         }
     }
@@ -314,16 +318,16 @@ impl TubeList {
     /// Ends the list. Returns true if there is something to [purge](Tubes::purge).
     pub(in crate::queue) fn end(&self, tubes: &mut Tubes) -> bool {
         match self.source {
-            Source::Tubes { version } => tubes.order.end(version),
-            Source::Watched(_) => false,
+            ListSource::Tubes { version } => tubes.order.end(version),
+            ListSource::Watched(_) => false,
         }
     }
 
     /// Returns the next place.
     pub(in crate::queue) fn next<'a>(&mut self, store: &'a Store) -> Listed<'a> {
         let found = match self.source {
-            Source::Tubes { version } => store.tubes.order.at(&store.tubes.slab, self.at, version),
-            Source::Watched(client) => {
+            ListSource::Tubes { version } => store.tubes.order.at(&store.tubes.slab, self.at, version),
+            ListSource::Watched(client) => {
                 let watched = store.clients.get(client).watches.get(self.at);
                 watched.map_or(Listed::End, |watched| Listed::Tube(store.tubes[watched.tube].name()))
             }

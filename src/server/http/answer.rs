@@ -12,7 +12,7 @@ use super::page::{Page, PageResponse};
 use super::prometheus::MetricsPage;
 use super::request::{Parsed, Request, Version};
 use super::response::{DATA, ErrorKind, ErrorResponse, Head, JSON_TYPE, PLAIN_TYPE, write_whole};
-use super::target::{PREFIX, Target, is_of_api, no_such_path};
+use super::target::{ApiTarget, PREFIX, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, Work};
 use crate::server::access::AuthFailure;
 use crate::server::outcome::Shortage;
@@ -199,7 +199,7 @@ impl HttpConnection {
         core: &mut Core,
     ) -> Result<Option<Planned>, ErrorResponse> {
         let (mut target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
-        if target == Target::Json {
+        if target == ApiTarget::Json {
             let body_bytes = request.body_bytes.unwrap_or(0) as usize;
             let Some(json) = self.input[head_bytes..].get(..body_bytes) else { return Ok(None) };
             target = api::find(request, Some(json))?;

@@ -9,7 +9,7 @@ use super::refusals::too_large;
 use super::request::Request;
 use super::response::{ErrorKind, ErrorResponse, bad};
 use super::schedules::{ScheduleTarget, SchedulesQuery};
-use super::target::{Name, PREFIX, PutTarget, Target};
+use super::target::{ApiTarget, Name, PREFIX, PutTarget};
 use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
 use crate::server::access::Permit;
@@ -73,7 +73,7 @@ pub(super) enum BodyKind {
     Schedule,
 }
 
-impl Target {
+impl ApiTarget {
     /// What follows the head of a request for it.
     pub const fn body_kind(&self) -> BodyKind {
         match self {
@@ -91,7 +91,7 @@ pub(super) fn check(
     peer: &Peer,
     certified: Option<&User>,
     core: &mut Core,
-) -> Result<(Target, Option<Arc<User>>), ErrorResponse> {
+) -> Result<(ApiTarget, Option<Arc<User>>), ErrorResponse> {
     HttpAccess::check_site(request)?;
     let access = &core.config.http_access;
     let user = core.access.users().map(|users| check_user(users, request, certified)).transpose()?;
@@ -99,7 +99,7 @@ pub(super) fn check(
         access.check_read(peer, request)?;
     }
     let target = find(request, None)?;
-    if target != Target::Server {
+    if target != ApiTarget::Server {
         match core.log.role() {
             ServerRole::Standby(leader) => return Err(standby(leader.as_ref())),
             ServerRole::StandbyOfOwnAddress(_) => return Err(standby(None)),
@@ -122,11 +122,11 @@ pub(super) fn check(
 }
 
 /// Finds the target of a request, with its JSON body once that has come.
-pub(super) fn find(request: &Request, json: Option<&[u8]>) -> Result<Target, ErrorResponse> {
+pub(super) fn find(request: &Request, json: Option<&[u8]>) -> Result<ApiTarget, ErrorResponse> {
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
     // The limit of a body is checked next.
     let bytes = request.body_bytes.map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-    Target::find(&request.method, path, &request.query, bytes, json)
+    ApiTarget::find(&request.method, path, &request.query, bytes, json)
 }
 
 fn standby(leader: Option<&Member>) -> ErrorResponse {
@@ -174,12 +174,12 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
 
 impl Plan {
     /// What to do for a request whose JSON body has come, if it has one.
-    pub fn new(target: Target, user: Option<&Arc<User>>, config: &Config) -> Result<Self, ErrorResponse> {
+    pub fn new(target: ApiTarget, user: Option<&Arc<User>>, config: &Config) -> Result<Self, ErrorResponse> {
         let page = match target {
-            Target::Server => Page::Server(user.cloned()),
-            Target::Tubes(query) => Page::Tubes(Box::new(TubeList::new(query, user.cloned()))),
-            Target::Operation(operation) => return Ok(Self::Operation(operation)),
-            Target::Json => unreachable!("the body has come"),
+            ApiTarget::Server => Page::Server(user.cloned()),
+            ApiTarget::Tubes(query) => Page::Tubes(Box::new(TubeList::new(query, user.cloned()))),
+            ApiTarget::Operation(operation) => return Ok(Self::Operation(operation)),
+            ApiTarget::Json => unreachable!("the body has come"),
         };
         match Permit::for_page(user.map(|user| &**user)) {
             Ok(permit) => Ok(Self::Page(page, permit)),

@@ -35,12 +35,12 @@ pub(super) struct Selection {
     limit: usize,
     has_names_reversed: bool,
     /// The interval begins after this place.
-    begin: Option<Place>,
+    begin: Option<RankedName>,
     /// The interval ends with this place.
-    end: Option<Place>,
+    end: Option<RankedName>,
     /// The pass keeps the first tubes of the interval. No tube from the last of them on is kept.
     keeps_first: bool,
-    last: Option<Place>,
+    last: Option<RankedName>,
     kept: Vec<Entry>,
     /// Tubes of this pass before the interval, and within it.
     before: usize,
@@ -50,7 +50,7 @@ pub(super) struct Selection {
 }
 
 /// The place of a tube in the order: by its number, then by its name.
-struct Place {
+struct RankedName {
     rank: u64,
     name: Box<[u8]>,
 }
@@ -82,7 +82,7 @@ impl Selection {
 
     /// Shows it the next tube of this pass.
     pub fn offer(&mut self, rank: u64, tube: TubeKey, name: &[u8], tubes: &Tubes) {
-        let is_after = |place: &Place| self.compare((rank, name), (place.rank, &place.name)).is_gt();
+        let is_after = |place: &RankedName| self.compare((rank, name), (place.rank, &place.name)).is_gt();
         if self.begin.as_ref().is_some_and(|begin| !is_after(begin)) {
             self.before += 1;
             return;
@@ -152,8 +152,8 @@ impl Selection {
     /// Begins a pass that looks at this interval.
     fn look_in(
         &mut self,
-        begin: Option<Place>,
-        end: Option<Place>,
+        begin: Option<RankedName>,
+        end: Option<RankedName>,
         keeps_first: bool,
     ) -> Option<Vec<TubeKey>> {
         (self.begin, self.end, self.keeps_first, self.last) = (begin, end, keeps_first, None);
@@ -189,9 +189,9 @@ impl Selection {
 
     /// Moves the tube to index `at` that belongs there in the order, those before it to the left of it and the others to the
     /// right. Returns its place.
-    fn place_of(&mut self, at: usize, tubes: &Tubes) -> Place {
+    fn place_of(&mut self, at: usize, tubes: &Tubes) -> RankedName {
         let Entry { rank, tube } = self.select(at, tubes);
-        Place { rank, name: name_of(tube, tubes).into() }
+        RankedName { rank, name: name_of(tube, tubes).into() }
     }
 
     fn select(&mut self, at: usize, tubes: &Tubes) -> Entry {

@@ -36,7 +36,7 @@ pub(super) struct Name(Box<[u8]>);
 
 /// What a request wants.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Target {
+pub(super) enum ApiTarget {
     Server,
     Tubes(Query),
     Operation(Operation),
@@ -127,7 +127,7 @@ impl From<ErrorResponse> for Miss {
     }
 }
 
-impl Target {
+impl ApiTarget {
     /// Finds the target of a path below [`PREFIX`], for a body of this length, and for its JSON once that has come.
     pub fn find(
         method: &str,
@@ -176,10 +176,10 @@ impl<'a> Lookup<'a> {
         Ok(())
     }
 
-    fn find(&mut self, words: &[&[u8]]) -> Result<Target, Miss> {
+    fn find(&mut self, words: &[&[u8]]) -> Result<ApiTarget, Miss> {
         let operation = match *words {
-            [b"server"] if self.is_get => return Ok(Target::Server),
-            [b"tubes"] if self.is_get => return Ok(Target::Tubes(tubes_query(&mut self.parameters)?)),
+            [b"server"] if self.is_get => return Ok(ApiTarget::Server),
+            [b"tubes"] if self.is_get => return Ok(ApiTarget::Tubes(tubes_query(&mut self.parameters)?)),
             [b"tubes", tube] if self.is_get => Operation::Tube(name(tube)?),
             [b"tubes", tube, ref rest @ ..] => self.of_tube(tube, rest)?,
             [b"groups", group] if self.is_get => Operation::Group(name_of("group", group)?),
@@ -192,7 +192,7 @@ impl<'a> Lookup<'a> {
             [b"undrain"] if self.is_post => self.no_arguments().map(|()| Operation::Undrain)?,
             _ => return Err(Miss::NoPath),
         };
-        Ok(Target::Operation(operation))
+        Ok(ApiTarget::Operation(operation))
     }
 
     fn of_tube(&mut self, tube: &[u8], rest: &[&[u8]]) -> Result<Operation, Miss> {
@@ -484,9 +484,9 @@ fn decode(text: &str, is_query: bool) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn find(method: &str, target: &str) -> Result<Target, ErrorKind> {
+    fn find(method: &str, target: &str) -> Result<ApiTarget, ErrorKind> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        Target::find(method, path, query, 3, None).map_err(|refusal| refusal.kind)
+        ApiTarget::find(method, path, query, 3, None).map_err(|refusal| refusal.kind)
     }
 
     // tests/http/sessions shows what each of them does.
@@ -519,7 +519,7 @@ mod tests {
             for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
                 let query = if method == "PUT" { "tube=a&when=1h" } else { "" };
                 let is_allowed = allow.split(", ").any(|allowed| allowed == method);
-                match Target::find(method, path, query, 3, None) {
+                match ApiTarget::find(method, path, query, 3, None) {
                     Ok(target) => {
                         assert!(is_allowed, "{method} {path}");
                         assert_eq!(target.is_write(), !matches!(method, "GET" | "HEAD"), "{method} {path}");
@@ -553,13 +553,13 @@ mod tests {
             ),
             ("GET", "jobs/7/body?limit=9", Operation::Body { id: JobId(7), limit: Some(9) }),
         ] {
-            assert_eq!(find(method, target), Ok(Target::Operation(operation)), "{method} {target}");
+            assert_eq!(find(method, target), Ok(ApiTarget::Operation(operation)), "{method} {target}");
         }
     }
 
     #[test]
     fn a_wrong_parameter_is_named() {
-        let message = |query: &str| Target::find("GET", "tubes", query, 0, None).unwrap_err().message;
+        let message = |query: &str| ApiTarget::find("GET", "tubes", query, 0, None).unwrap_err().message;
         assert_eq!(
             message("limt=5"),
             "this path has no parameter \"limt\": docs/HTTP-API.md lists those of each path"
@@ -624,6 +624,6 @@ mod tests {
         let long = format!("tubes?filter={}", "a".repeat(201));
         assert_eq!(find("GET", &long), Err(ErrorKind::BadRequest));
         let plus = find("GET", "tubes?filter=a+b%2B");
-        assert!(matches!(plus, Ok(Target::Tubes(Query { filter, .. })) if filter == "a b+"));
+        assert!(matches!(plus, Ok(ApiTarget::Tubes(Query { filter, .. })) if filter == "a b+"));
     }
 }

@@ -9,10 +9,10 @@ use crate::values::ids::TubeKey;
 /// A value of a tube.
 pub(in crate::server) struct TubeMetric {
     pub entry: Entry<'static>,
-    source: Source,
+    source: MetricSource,
 }
 
-enum Source {
+enum MetricSource {
     Stats(fn(&TubeStats<'_>) -> u64),
     Span(fn(&TubeStats<'_>) -> Span),
     /// Separate from `Stats`, because it looks at each client that watches many tubes.
@@ -25,19 +25,19 @@ enum Source {
     Rules(fn(&RuleCounts) -> u64),
 }
 
-const fn entry(key: &'static str, metric: Option<Metric<'static>>, source: Source) -> TubeMetric {
+const fn entry(key: &'static str, metric: Option<Metric<'static>>, source: MetricSource) -> TubeMetric {
     TubeMetric { entry: Entry { key: Some(key), metric }, source }
 }
 
 const fn both(key: &'static str, metric: Metric<'static>, read: fn(&TubeStats<'_>) -> u64) -> TubeMetric {
-    entry(key, Some(metric), Source::Stats(read))
+    entry(key, Some(metric), MetricSource::Stats(read))
 }
 
 const fn percentile(key: &'static str, kind: LatencyKind, read: fn(&Percentiles) -> Span) -> TubeMetric {
-    entry(key, None, Source::Latency(kind, read))
+    entry(key, None, MetricSource::Latency(kind, read))
 }
 
-const fn metric(metric: Metric<'static>, source: Source) -> TubeMetric {
+const fn metric(metric: Metric<'static>, source: MetricSource) -> TubeMetric {
     TubeMetric { entry: Entry { key: None, metric: Some(metric) }, source }
 }
 
@@ -96,7 +96,7 @@ pub(super) const RULES: [RuleMetric; 5] = [
 
 const fn rule(at: usize) -> TubeMetric {
     let RuleMetric { key, tube_name, tube_help, read, .. } = RULES[at];
-    entry(key, Some(counter(tube_name, tube_help)), Source::Rules(read))
+    entry(key, Some(counter(tube_name, tube_help)), MetricSource::Rules(read))
 }
 
 const TUBE_JOBS: Metric<'static> = gauge("tube_jobs", "Number of jobs of a tube, by state.");
@@ -122,7 +122,7 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
     both("current-jobs-reserved", TUBE_JOBS.label("state", "reserved"), |tube| tube.reserved.into()),
     both("current-jobs-delayed", TUBE_JOBS.label("state", "delayed"), |tube| tube.delayed as u64),
     both("current-jobs-buried", TUBE_JOBS.label("state", "buried"), |tube| tube.buried as u64),
-    metric(TUBE_JOBS.label("state", "held"), Source::Stats(|tube| tube.held as u64)),
+    metric(TUBE_JOBS.label("state", "held"), MetricSource::Stats(|tube| tube.held as u64)),
     both(
         "total-jobs",
         counter("tube_jobs_created_total", "Number of jobs that put has stored in a tube."),
@@ -144,7 +144,7 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
             "tube_waiting_connections",
             "Number of client connections that wait for a job of a tube.",
         )),
-        Source::Waiting,
+        MetricSource::Waiting,
     ),
     both("cmd-delete", counter("tube_jobs_deleted_total", "Number of jobs of a tube deleted."), |tube| {
         tube.deletes
@@ -154,14 +154,14 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
         counter("tube_pauses_total", "Number of pause-tube commands for a tube."),
         |tube| tube.pauses,
     ),
-    entry("pause", None, Source::Span(|tube| tube.pause)),
+    entry("pause", None, MetricSource::Span(|tube| tube.pause)),
     entry(
         "pause-time-left",
         Some(gauge(
             "tube_pause_remaining_seconds",
             "Seconds until the pause of a tube ends, rounded down; 0 without one.",
         )),
-        Source::Span(|tube| tube.pause_left),
+        MetricSource::Span(|tube| tube.pause_left),
     ),
     both(
         "oldest-ready-age",
@@ -185,11 +185,11 @@ pub(in crate::server) const TUBE: &[TubeMetric] = &[
     both("job-buries", counter("tube_jobs_buried_total", "Number of jobs of a tube buried."), |tube| {
         tube.buries
     }),
-    entry("current-jobs-held", None, Source::Stats(|tube| tube.held as u64)),
-    metric(TUBE_QUEUE_TIME.part("_sum"), Source::TimeSum(LatencyKind::Queue)),
-    metric(TUBE_QUEUE_TIME.part("_count"), Source::TimeCount(LatencyKind::Queue)),
-    metric(TUBE_RESERVED_TIME.part("_sum"), Source::TimeSum(LatencyKind::Reserved)),
-    metric(TUBE_RESERVED_TIME.part("_count"), Source::TimeCount(LatencyKind::Reserved)),
+    entry("current-jobs-held", None, MetricSource::Stats(|tube| tube.held as u64)),
+    metric(TUBE_QUEUE_TIME.part("_sum"), MetricSource::TimeSum(LatencyKind::Queue)),
+    metric(TUBE_QUEUE_TIME.part("_count"), MetricSource::TimeCount(LatencyKind::Queue)),
+    metric(TUBE_RESERVED_TIME.part("_sum"), MetricSource::TimeSum(LatencyKind::Reserved)),
+    metric(TUBE_RESERVED_TIME.part("_count"), MetricSource::TimeCount(LatencyKind::Reserved)),
 ];
 
 /// The values of a tube with rules, which follow those rules in `stats-tube`.
@@ -204,22 +204,24 @@ pub(in crate::server) fn tube_metric(core: &Core, at: usize) -> Option<&'static 
 impl TubeMetric {
     /// The number of clients that a reading looks at.
     pub fn looks(&self, core: &Core, tube: TubeKey) -> usize {
-        if matches!(self.source, Source::Waiting) { core.engine.tube_waiting_cost(tube) } else { 0 }
+        if matches!(self.source, MetricSource::Waiting) { core.engine.tube_waiting_cost(tube) } else { 0 }
     }
 
     /// Returns the value, if the tube has it.
     pub fn read(&self, core: &Core, tube: TubeKey, now: Time) -> Option<Value<'static>> {
         let engine = &core.engine;
         Some(match self.source {
-            Source::Stats(read) => Value::Number(read(&engine.tube_stats(tube, now))),
-            Source::Span(read) => Value::Decimal(core.config.shown(read(&engine.tube_stats(tube, now)))),
-            Source::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
-            Source::Latency(kind, read) => {
+            MetricSource::Stats(read) => Value::Number(read(&engine.tube_stats(tube, now))),
+            MetricSource::Span(read) => {
+                Value::Decimal(core.config.shown(read(&engine.tube_stats(tube, now))))
+            }
+            MetricSource::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
+            MetricSource::Latency(kind, read) => {
                 Value::Number(read(&engine.tube_times(tube, kind, now)).as_nanos() / 1000)
             }
-            Source::TimeSum(kind) => Value::Seconds(engine.tube_time_sum(tube, kind).ns / 1e9),
-            Source::TimeCount(kind) => Value::Number(engine.tube_time_sum(tube, kind).count),
-            Source::Rules(read) => Value::Number(read(&engine.rule_counts(tube)?)),
+            MetricSource::TimeSum(kind) => Value::Seconds(engine.tube_time_sum(tube, kind).ns / 1e9),
+            MetricSource::TimeCount(kind) => Value::Number(engine.tube_time_sum(tube, kind).count),
+            MetricSource::Rules(read) => Value::Number(read(&engine.rule_counts(tube)?)),
         })
     }
 }

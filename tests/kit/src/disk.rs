@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 
 use beanring::io::wal_files::{EndMarks, Segments, Storage};
-use beanring::wal::scan::Source;
+use beanring::wal::scan::ScanSource;
 use beanring::wal::{Arrangement, Destination, DiskOperation, DiskOutcome, EndMark, SegmentNumber};
 use nix::errno::Errno;
 
@@ -293,7 +293,7 @@ impl Segments for Disk {
     }
 }
 
-impl Source for Reading {
+impl ScanSource for Reading {
     type Error = io::Error;
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use beanring::io::driver::Driver;
-use beanring::io::forward::{Settings, Target};
+use beanring::io::forward::{LeaderTarget, Settings};
 use beanring::io::socket::{Address, Listener, ListenerKind};
 use beanring::server::{
     ClientAct, Effect, Entry, Event, Origin, Protocol, Server, Service, TlsCounts, Update,
@@ -162,7 +162,7 @@ fn a_wrong_secret_reaches_nothing_and_is_counted() {
 
         // A standby that follows an earlier leader.
         let standby = Standby::new(settings());
-        standby.forwarder.lead_to(Some(Target {
+        standby.forwarder.lead_to(Some(LeaderTarget {
             address: leader.standbys.to_string(),
             secret: LinkSecret { shown: 7, ..SECRET },
         }));

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::descriptors;
-use beanring::io::forward::{Forwarder, Settings, Target};
+use beanring::io::forward::{Forwarder, LeaderTarget, Settings};
 use beanring::server::ForwardCounts;
 use beanring::time::Span;
 use beanring::transport::forwarded::{Inbound, admit};
@@ -115,7 +115,7 @@ impl Standby {
     }
 
     pub fn lead_to(&self, address: impl ToString) {
-        self.forwarder.lead_to(Some(Target { address: address.to_string(), secret: SECRET }));
+        self.forwarder.lead_to(Some(LeaderTarget { address: address.to_string(), secret: SECRET }));
     }
 
     pub fn counts(&self) -> &ForwardCounts {

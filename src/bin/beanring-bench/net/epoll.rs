@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::sys::socket;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::{Returned, Socket, Stream, Target, Transport};
+use super::{Returned, ServerAddress, Socket, Stream, Transport};
 
 /// Creates non-blocking connections.
 pub struct Epoll;
@@ -16,14 +16,14 @@ impl Transport for Epoll {
 
     const NAME: &'static str = "epoll";
 
-    async fn connect(target: &Target) -> io::Result<EpollStream> {
+    async fn connect(target: &ServerAddress) -> io::Result<EpollStream> {
         match target {
-            Target::Tcp(addr) => {
+            ServerAddress::Tcp(addr) => {
                 let stream = TcpStream::connect(*addr).await?;
                 stream.set_nodelay(true)?;
                 Ok(EpollStream::Tcp(stream))
             }
-            Target::Unix(path) => Ok(EpollStream::Unix(UnixStream::connect(path).await?)),
+            ServerAddress::Unix(path) => Ok(EpollStream::Unix(UnixStream::connect(path).await?)),
         }
     }
 }

@@ -64,39 +64,39 @@ pub trait Transport: 'static {
     const NAME: &'static str;
 
     /// Connects, with TCP_NODELAY if it is TCP.
-    async fn connect(target: &Target) -> io::Result<Self::Stream>;
+    async fn connect(target: &ServerAddress) -> io::Result<Self::Stream>;
 }
 
 /// The address of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
+pub enum ServerAddress {
     /// A TCP address.
     Tcp(SocketAddr),
     /// The path of a UNIX socket.
     Unix(PathBuf),
 }
 
-impl Target {
+impl ServerAddress {
     /// Parses `--addr`: `unix:PATH` is one target. A host name may have several addresses, which are tried in turn.
-    pub fn resolve(addr: &str) -> io::Result<Vec<Target>> {
+    pub fn resolve(addr: &str) -> io::Result<Vec<ServerAddress>> {
         if let Some(path) = addr.strip_prefix("unix:") {
-            return Ok(vec![Target::Unix(path.into())]);
+            return Ok(vec![ServerAddress::Unix(path.into())]);
         }
-        Ok(addr.to_socket_addrs()?.map(Target::Tcp).collect())
+        Ok(addr.to_socket_addrs()?.map(ServerAddress::Tcp).collect())
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Tcp(addr) => write!(f, "{addr}"),
-            Target::Unix(path) => write!(f, "unix:{}", path.display()),
+            ServerAddress::Tcp(addr) => write!(f, "{addr}"),
+            ServerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
 /// Connects to `target` within a time limit.
-pub async fn connect<T: Transport>(target: &Target) -> Result<T::Stream, Failure> {
+pub async fn connect<T: Transport>(target: &ServerAddress) -> Result<T::Stream, Failure> {
     let patient = async {
         loop {
             match T::connect(target).await {
@@ -119,12 +119,15 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert_eq!(Target::resolve("unix:/run/b.sock").unwrap(), [Target::Unix("/run/b.sock".into())]);
         assert_eq!(
-            Target::resolve("127.0.0.1:11300").unwrap(),
-            [Target::Tcp("127.0.0.1:11300".parse().unwrap())]
+            ServerAddress::resolve("unix:/run/b.sock").unwrap(),
+            [ServerAddress::Unix("/run/b.sock".into())]
         );
-        assert_eq!(Target::resolve("[::1]:1").unwrap()[0].to_string(), "[::1]:1");
-        assert!(Target::resolve("127.0.0.1").is_err(), "a port is needed");
+        assert_eq!(
+            ServerAddress::resolve("127.0.0.1:11300").unwrap(),
+            [ServerAddress::Tcp("127.0.0.1:11300".parse().unwrap())]
+        );
+        assert_eq!(ServerAddress::resolve("[::1]:1").unwrap()[0].to_string(), "[::1]:1");
+        assert!(ServerAddress::resolve("127.0.0.1").is_err(), "a port is needed");
     }
 }

@@ -15,7 +15,7 @@ use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tl
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup};
 
-use super::{Returned, Stream, Target, Transport};
+use super::{Returned, ServerAddress, Stream, Transport};
 use crate::report::Handshakes;
 
 /// Ciphertext that is read at once. A connection keeps a buffer of this size only while it reads.
@@ -134,7 +134,7 @@ impl<T: Transport> Transport for Tls<T> {
 
     const NAME: &'static str = T::NAME;
 
-    async fn connect(target: &Target) -> io::Result<Self::Stream> {
+    async fn connect(target: &ServerAddress) -> io::Result<Self::Stream> {
         let setup = SETUP.get().expect("it is prepared");
         let resumes = RESUMES.load(Ordering::Relaxed);
         let config = if resumes { &setup.resuming } else { &setup.fresh };

@@ -5,7 +5,7 @@ use std::io;
 use tokio_uring::buf::BoundedBuf;
 use tokio_uring::net::{TcpStream, UnixStream};
 
-use super::{Returned, Socket, Stream, Target, Transport};
+use super::{Returned, ServerAddress, Socket, Stream, Transport};
 
 /// Every connection has at most a read and a write in flight. The completion queue has room for both.
 const REQUESTS_PER_CONNECTION: u32 = 2;
@@ -46,14 +46,14 @@ impl Transport for Uring {
 
     const NAME: &'static str = "tokio-uring";
 
-    async fn connect(target: &Target) -> io::Result<UringStream> {
+    async fn connect(target: &ServerAddress) -> io::Result<UringStream> {
         match target {
-            Target::Tcp(addr) => {
+            ServerAddress::Tcp(addr) => {
                 let stream = TcpStream::connect(*addr).await?;
                 stream.set_nodelay(true)?;
                 Ok(UringStream::Tcp(stream))
             }
-            Target::Unix(path) => Ok(UringStream::Unix(UnixStream::connect(path).await?)),
+            ServerAddress::Unix(path) => Ok(UringStream::Unix(UnixStream::connect(path).await?)),
         }
     }
 }

@@ -21,7 +21,7 @@ use self::token::{EVERYTHING, Key, Token};
 use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
 use super::hop::{self, HOP_BYTES, Hop};
 use super::leader::{Leader, Watch, is_shortage, look_up};
-use super::{Settings, Target};
+use super::{LeaderTarget, Settings};
 use crate::io::clock::Clock;
 use crate::io::lost_peers::{LostPeers, reset};
 use crate::io::socket::text_of;
@@ -43,7 +43,7 @@ const WARNING_INTERVAL: Span = Span::from_secs(10);
 #[derive(Debug)]
 pub enum Order {
     Forward(OwnedFd, Inbound),
-    Lead(Option<Target>),
+    Lead(Option<LeaderTarget>),
     /// The addresses of a name.
     Found(String, Vec<SocketAddr>),
     End,
@@ -207,7 +207,7 @@ impl Worker {
         }
     }
 
-    fn lead_to(&mut self, target: Option<Target>) {
+    fn lead_to(&mut self, target: Option<LeaderTarget>) {
         if self.leader.as_ref().map(|leader| &leader.target) == target.as_ref() {
             return;
         }

@@ -102,7 +102,7 @@ pub fn backup(from: &Path, to: &Path, now: Time) -> Result<BackedUp, ToolError> 
         Err(Failure::Final(error)) => return Err(error),
         plan => plan,
     };
-    let target = Target::new(to, from)?;
+    let target = BackupTarget::new(to, from)?;
     let (mut damage, mut same) = (String::new(), 0);
     for attempt in 1..=ATTEMPTS_MAX {
         let failure = match plan.and_then(|plan| plan.attempt(&target, now)) {
@@ -214,7 +214,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Copies and checks.
-    fn attempt(self, target: &Target, now: Time) -> Result<Found, Failure> {
+    fn attempt(self, target: &BackupTarget, now: Time) -> Result<Found, Failure> {
         let copy = target.begin_copy().map_err(|error| Failure::Final(target.unwritable(error)))?;
         let directory = open_new(&copy).map_err(Failure::Final)?;
         let mut piece = vec![0; PIECE_BYTES];
@@ -329,13 +329,13 @@ impl Found {
 }
 
 /// The new directory. Unless the copy is complete, dropping it removes what it got.
-pub(super) struct Target {
+pub(super) struct BackupTarget {
     path: PathBuf,
     is_created: bool,
     is_complete: bool,
 }
 
-impl Target {
+impl BackupTarget {
     pub(super) fn new(path: &Path, log: &Path) -> Result<Self, ToolError> {
         let is_created = make_empty(path, log, PRIVATE)?;
         Ok(Self { path: path.to_owned(), is_created, is_complete: false })
@@ -418,7 +418,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for BackupTarget {
     fn drop(&mut self) {
         if self.is_complete {
             return;

@@ -24,7 +24,7 @@ pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
 use self::survey::{survey, unreadable_bytes};
 #[cfg(feature = "replicate")]
-pub use self::transfer::{Source, read, write};
+pub use self::transfer::{SourceLog, read, write};
 use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
 use super::end_marks::{EndMarks, MarkFault};
 use super::fresh::Fresh;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::backup::Target;
+use super::backup::BackupTarget;
 use super::losses::Losses;
 use super::survey::{Finding, survey};
 use super::{Content, Count, Hole, JobBodies, Offline, ToolError};
@@ -90,7 +90,7 @@ pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError>
     let log = Offline::open(from)?;
     let hole = log.recover(now, JobBodies::Restored).ok().and_then(|start| start.outlook.hole);
     let remains = gather(&log, now)?;
-    let target = Target::new(to, from)?;
+    let target = BackupTarget::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
     target.write(&remains.content, segment_bytes, now)?;

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use super::backup::Target;
+use super::backup::BackupTarget;
 use super::{Content, Extent, Hole, JobBodies, Offline, Outlook, Start, ToolError};
 use crate::time::Time;
 
 /// A job log that was read. No server writes to it while the value lives.
-pub struct Source<'a> {
+pub struct SourceLog<'a> {
     /// Everything in it.
     pub content: Content,
     /// Bytes that were left out, since a start discards them.
@@ -22,13 +22,13 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// If a server uses the directory, or would not start from it.
-pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
+pub fn read(from: &Path, now: Time) -> Result<SourceLog<'_>, ToolError> {
     let log = Offline::open(from)?;
     let Start { engine, recovered, outlook } = log.recover(now, JobBodies::Restored)?;
     let Outlook { refusal, discarded, hole, .. } = outlook;
     match refusal {
         Some(error) => Err(ToolError::Log(error)),
-        None => Ok(Source { content: Content::new(engine, recovered, now), discarded, hole, _log: log }),
+        None => Ok(SourceLog { content: Content::new(engine, recovered, now), discarded, hole, _log: log }),
     }
 }
 
@@ -38,5 +38,5 @@ pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
 /// # Errors
 /// If the directory is not empty, or cannot be written. It is then empty, or does not exist if it did not before.
 pub fn write(content: &Content, to: &Path, now: Time) -> Result<(), ToolError> {
-    Target::alone(to)?.write(content, content.segment_bytes(), now)
+    BackupTarget::alone(to)?.write(content, content.segment_bytes(), now)
 }

@@ -11,7 +11,7 @@ use crate::queue::Engine;
 use crate::values::ids::JobId;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::record::{FRAME_BYTES, Lsn, Record, Stamp, first_position, padding_bytes};
-use crate::wal::scan::{Scanner, Source};
+use crate::wal::scan::{ScanSource, Scanner};
 use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
 use crate::wal::{BACKLOG_BYTES_MAX, EndMark, Replay, SegmentNumber, WalConfig};
 

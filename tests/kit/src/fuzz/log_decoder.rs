@@ -6,7 +6,7 @@ use beanring::queue::Engine;
 use beanring::time::Time;
 use beanring::values::ids::JobId;
 use beanring::wal::record::{Lsn, PauseRecord};
-use beanring::wal::scan::{Scanner, Source};
+use beanring::wal::scan::{ScanSource, Scanner};
 use beanring::wal::segment::{FORMAT, HEADER_BYTES, Header};
 use beanring::wal::{Replay, SegmentNumber};
 
@@ -18,7 +18,7 @@ use super::made_log::{
 /// A file in memory.
 struct Bytes<'a>(&'a [u8]);
 
-impl Source for Bytes<'_> {
+impl ScanSource for Bytes<'_> {
     type Error = Infallible;
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, Infallible> {
