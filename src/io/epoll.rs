@@ -200,9 +200,9 @@ impl<S: Service> EpollDriver<S> {
         }
     }
 
-    /// Receives once: to the place of a large body and behind it to the common buffer, or only to that.
+    /// Receives once: to the place of a large body and behind it to the common buffer, or to the common buffer alone.
     fn receive(&mut self, conn: ConnId) {
-        let fd = self.shell.connection(conn).raw_fd();
+        let fd = self.shell.connection(conn).fd.as_raw_fd();
         let common = &mut self.receive_buffer[..];
         let common_bytes = common.len();
         let (direct, room, result) = match self.shell.server.direct(conn) {
@@ -260,7 +260,7 @@ impl<S: Service> EpollDriver<S> {
         if !connection.is_ending {
             return;
         }
-        match recv(connection.raw_fd(), &mut [0], MsgFlags::MSG_PEEK) {
+        match recv(connection.fd.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK) {
             Ok(0) => self.end_input(conn),
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => self.shell.handle(Event::InputEnding { conn }),
             Err(errno) => self.fail(conn, errno),
@@ -296,7 +296,7 @@ impl<S: Service> Backend for EpollDriver<S> {
         if connection.input == InputState::Broken || connection.is_blocked {
             return;
         }
-        let fd = connection.raw_fd();
+        let fd = connection.fd.as_raw_fd();
         let mut sent = 0;
         while sent < SEND_BYTES_MAX {
             match self.send_once(fd, conn) {
@@ -392,10 +392,6 @@ impl Connection {
             is_unsent: false,
             is_queued: false,
         }
-    }
-
-    fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
     }
 }
 

@@ -363,8 +363,8 @@ impl Preflight {
         }
     }
 
-    /// Whether a check has ended and passed. Must be called after each SIGCHLD.
-    pub fn has_passed(&mut self) -> bool {
+    /// Takes the result of a check that has ended. Must be called after each SIGCHLD. Returns whether a check has passed.
+    pub fn poll(&mut self) -> bool {
         let Some(Check { child, stdout, stderr }) = &mut self.running else { return false };
         let program = self.program.path.display();
         match child.try_wait() {

@@ -123,7 +123,7 @@ impl Signals {
                     ),
                 },
                 signo if signo == SIGCHLD as i32 => {
-                    if self.preflight.as_mut().is_some_and(Preflight::has_passed) {
+                    if self.preflight.as_mut().is_some_and(Preflight::poll) {
                         return Ok(Some(Signal::Restart));
                     }
                 }

@@ -123,7 +123,7 @@ pub enum Command<'a> {
     MoveJobs {
         /// The tube of the jobs.
         from: TubeName<'a>,
-        /// Their state, which is not `Reserved`.
+        /// Their state, which is neither `Reserved` nor `Held`.
         state: JobState,
         /// The tube that gets them, another one.
         to: TubeName<'a>,

@@ -194,7 +194,7 @@ fn token_of(line: &[u8]) -> Option<&[u8]> {
 }
 
 impl Core {
-    /// Serves a line that is no other command. Returns false if it is none at all.
+    /// Serves a line that is `auth` or no command. Returns false if it is none.
     #[cold]
     pub(super) fn serve_auth(
         &mut self,

@@ -71,13 +71,13 @@ impl ClosingWatch {
         self.due.get_or_insert(now + self.interval);
     }
 
-    /// One of them has closed.
+    /// A closing connection has closed.
     pub const fn remove(&mut self) {
         self.count -= 1;
         self.end_if_idle();
     }
 
-    /// The number of them.
+    /// The number of closing connections.
     pub const fn count(&self) -> usize {
         self.count
     }
@@ -129,7 +129,7 @@ impl ClosingWatch {
 
 /// The progress of a connection that needs it.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Moved {
+pub struct SendProgress {
     mark: Option<Mark>,
 }
 
@@ -152,7 +152,7 @@ pub struct Standing {
     moved: Option<u64>,
 }
 
-impl Moved {
+impl SendProgress {
     /// Takes a look at a connection that waits for its peer, and has moved this much so far. Returns what it finds if it needs progress.
     pub fn look(
         &mut self,

@@ -223,7 +223,7 @@ impl Core {
     }
 
     fn move_job(&mut self, id: JobId, tube: TubeName<'_>, now: Time) -> Outcome<'static> {
-        if !self.engine.can_move(id) {
+        if !self.engine.is_unreserved(id) {
             return Outcome::Refused(Refusal::NoJob);
         }
         if let Err(refusal) = self.admits_tube(tube) {

@@ -39,7 +39,7 @@ use std::convert::Infallible;
 use std::io::IoSlice;
 use std::rc::Rc;
 
-pub use closing::{ClosingWatch, Moved, Standing};
+pub use closing::{ClosingWatch, SendProgress, Standing};
 pub use config::{Config, CpuUsage, DriverCounts, DriverStats, HostFacts, ProcessUsage};
 pub use event::{ClientAct, Effect, Event};
 pub use forward_counts::ForwardCounts;

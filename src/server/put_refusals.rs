@@ -99,7 +99,7 @@ impl PutRefusals {
         }
     }
 
-    /// Counts a refused put.
+    /// Counts a refused put. Whoever asks for recent ones begins another interval first.
     pub const fn add(&mut self, reason: PutReason) {
         self.counts[reason as usize] += 1;
     }

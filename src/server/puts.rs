@@ -32,7 +32,7 @@ pub(super) struct RecentPut {
     args: PutArgs,
 }
 
-/// State that the puts of all clients share.
+/// State that the puts of all clients share, and those of schedules.
 pub(super) struct Puts {
     pub recent: RecentPut,
     pub refusals: PutRefusals,

@@ -118,6 +118,7 @@ impl Reporter {
     #[inline]
     pub fn observe_changes(&mut self, engine: &Engine) {
         if let Some(observer) = &mut self.0 {
+            // Bounded by its caller: a test.
             observer.observe_changes(engine.unfinished_changes().collect());
         }
     }

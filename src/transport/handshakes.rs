@@ -1,4 +1,5 @@
-//! TLS handshakes: at most one goes on per event-loop iteration, and the certificate that they show.
+//! TLS handshakes: of the clients, and of the standbys, at most one goes on per event-loop iteration. And the certificate that they
+//! show.
 
 use tracing::{debug, info, warn};
 

@@ -152,7 +152,7 @@ impl<S: Service> Transport<S> {
             && !session.flags.is_paused_by_server;
         match is_awaited {
             true => self.sessions.begin_unfinished(conn, PeerWait::Record, is_same, self.now),
-            false => self.sessions.end_unfinished(conn),
+            false => self.sessions.clear_unfinished(conn),
         }
     }
 
@@ -166,7 +166,7 @@ impl<S: Service> Transport<S> {
             if until > self.now && !self.sessions.is_too_much_unfinished() {
                 return;
             }
-            self.sessions.end_unfinished(conn);
+            self.sessions.clear_unfinished(conn);
             let session = self.sessions.get(conn);
             if session.phase == Phase::Open {
                 // Now, so that no more connections end than must.

@@ -11,7 +11,7 @@ use super::identity::{Identity, names_of};
 use super::keys::{Checks, KeyKind, agreement};
 use super::outgoing::{Buffer, Outgoing};
 use super::shares::Key;
-use crate::server::{HandshakeFailure, Moved};
+use crate::server::{HandshakeFailure, SendProgress};
 use crate::time::Time;
 use crate::values::account::Account;
 use crate::values::budget::{Budget, Cost, Limit};
@@ -87,7 +87,7 @@ pub(super) struct Session {
     /// When some of the output was sent, or began.
     pub sent_at: Time,
     /// What it has sent, while it must.
-    pub progress: Moved,
+    pub progress: SendProgress,
     /// It is counted as one with a response that is not sent.
     pub is_responding: bool,
     /// What the account has of it.
@@ -233,7 +233,7 @@ impl Session {
             outgoing: Outgoing::default(),
             flags: Flags::default(),
             sent_at: Time::ZERO,
-            progress: Moved::default(),
+            progress: SendProgress::default(),
             is_responding: false,
             counted: None,
         })

@@ -105,7 +105,7 @@ impl Sessions {
 
     /// Removes a connection that the driver has closed.
     pub fn remove(&mut self, conn: ConnId, counts: &TlsCounts) {
-        self.end_unfinished(conn);
+        self.clear_unfinished(conn);
         let session = self.by_slot[conn.slot as usize].take().expect("the connection is one over TLS");
         self.count(session.counted, Memory::default());
         self.responding -= usize::from(session.is_responding);
@@ -147,14 +147,14 @@ impl Sessions {
         if before.is_some_and(|(kind, _)| kind == what && is_same) {
             return;
         }
-        self.end_unfinished(conn);
+        self.clear_unfinished(conn);
         let until = now + what.within();
         self.get(conn).unfinished = Some((what, until));
         self.unfinished.insert((until, conn.slot));
     }
 
     /// Notes that a connection has no unfinished record or handshake message.
-    pub fn end_unfinished(&mut self, conn: ConnId) {
+    pub fn clear_unfinished(&mut self, conn: ConnId) {
         if let Some((_, until)) = self.get(conn).unfinished.take() {
             self.unfinished.remove(&(until, conn.slot));
         }

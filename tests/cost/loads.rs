@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use beanring_testkit::random::Random;
 
-use crate::talk::{Talk, put, put_batch};
+use crate::talk::{Talk, put, put_batch, rules};
 use crate::world::{BATCH, TUBE, World};
 
 pub struct Load {
@@ -133,10 +133,8 @@ pub const LOADS: &[Load] = &[
     }),
     load("tubes with rules", [60, 240], |world, n| {
         in_tubes(world, n, "tube", |_| put(0, ""));
-        for key in
-            ["max-attempts", "retry-delay", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"]
-        {
-            let rules = (0..n).map(|at| format!("tube-config tube{at} {key} 9\r\n"));
+        for (key, value) in rules(9) {
+            let rules = (0..n).map(|at| format!("tube-config tube{at} {key} {value}\r\n"));
             world.helper.expect_all(rules, "CONFIGURED");
         }
     }),

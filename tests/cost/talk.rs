@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use beanring::values::tube_rules::RuleKey;
 use beanring_testkit::client::Client;
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::REPLY_PATIENCE;
@@ -106,6 +107,12 @@ pub fn http(mut stream: Stream, method: &str, path: &str, field: &str) -> u16 {
 /// Returns a `put` of one byte with the longest time to run.
 pub fn put(delay: u32, tags: &str) -> String {
     format!("put 0 {delay} 4000000000 1{tags}\r\nx\r\n")
+}
+
+/// Returns each rule with a number, as it is written, and one as close to `number` as its limits permit.
+pub fn rules(number: u64) -> impl Iterator<Item = (&'static str, String)> {
+    let keys = RuleKey::ALL.into_iter().filter(|&key| key != RuleKey::DeadLetter);
+    keys.map(move |key| (key.word(), key.shown(number.clamp(key.min(), key.max())).to_string()))
 }
 
 /// Returns a `put-batch` of such jobs.

@@ -2,7 +2,7 @@
 
 use beanring_testkit::measured::Iterations;
 
-use crate::talk::{Talk, put, put_batch};
+use crate::talk::{Talk, put, put_batch, rules};
 use crate::world::{BATCH, TUBE, World};
 
 /// Ids of any length that fit into the line of a `delete-batch`.
@@ -122,9 +122,8 @@ pub const TRIGGERS: &[Trigger] = &[
         ask_all(world, [100, 0].map(|seconds| format!("pause-tube {TUBE} {seconds}\r\n")))
     }),
     trigger("tube-config", |world| {
-        let keys = ["max-attempts", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"];
-        let rules = keys.map(|key| (key, "1000000")).into_iter().chain([("dead-letter", "dead")]);
-        let both = rules.flat_map(|(key, value)| [(key, value), (key, "0")]);
+        let set = rules(1_000_000).chain([("dead-letter", "dead".to_owned())]);
+        let both = set.flat_map(|(key, value)| [(key, value), (key, "0".to_owned())]);
         ask_all(world, both.map(|(key, value)| format!("tube-config {TUBE} {key} {value}\r\n")))
     }),
     trigger("watch and ignore, 200 times", |world| {

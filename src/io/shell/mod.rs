@@ -76,7 +76,7 @@ pub struct Shell<S: Service, C> {
     held: Vec<ConnId>,
     /// Listeners have connections that the program before has handed over.
     has_handed_over: bool,
-    /// A signal to stop has come, and none to restart before it.
+    /// A signal to stop has come. It ends a restart in place that has begun.
     stops: bool,
     /// The next time to read the system clock for the server.
     next_clock_look: Time,

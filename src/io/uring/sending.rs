@@ -81,11 +81,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             Ok(bytes) => {
                 connection.unreported += bytes as usize;
                 connection.reset_back_off();
-                self.report_sent(conn);
-                self.carry_out();
-                if self.shell.connections.get_mut(conn).is_some() {
-                    self.send_next(conn);
-                }
+                self.report_and_go_on(conn);
             }
             Err(Errno::EAGAIN) if connection.is_ending => {
                 connection.is_stalled = true;
@@ -125,14 +121,19 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             self.shell.counts.kept().zero_copy_copies += 1;
         }
         if connection.input < InputState::Broken {
-            self.report_sent(conn);
-            self.carry_out();
-            if self.shell.connections.get_mut(conn).is_some() {
-                self.send_next(conn);
-            }
+            self.report_and_go_on(conn);
         }
         self.carry_out();
         self.close_if_quiet(conn);
+    }
+
+    /// Tells the server what was sent, and sends more unless that closes the connection.
+    fn report_and_go_on(&mut self, conn: ConnId) {
+        self.report_sent(conn);
+        self.carry_out();
+        if self.shell.connections.get_mut(conn).is_some() {
+            self.send_next(conn);
+        }
     }
 
     /// Reports what is sent to the server, once the network reads none of it.

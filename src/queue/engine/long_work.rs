@@ -35,10 +35,10 @@ impl Engine {
     pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Begun<u32> {
         let Client { conn, used, .. } = *self.store.clients.get(client);
         let tube = self.store.tubes.key(used);
-        let record = &mut self.store.tubes[used];
+        let record = &self.store.tubes[used];
         let from = if record.buried.is_empty() { JobState::Delayed } else { JobState::Buried };
         let left = bound.min(record.jobs_in(from) as u32);
-        record.pins += 1;
+        self.store.pin(used);
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
         let is_finished = self.continue_kick(&mut kick, now, self.budget.within(BACKGROUND_STEPS));
         self.begun(is_finished, kick.kicked, Work::Kick(kick))
@@ -47,7 +47,7 @@ impl Engine {
     /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
     pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Begun<u32> {
         let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
-        self.store.tubes[tube.slot].pins += 1;
+        self.store.pin(tube.slot);
         let conn = self.store.clients.get(client).conn;
         let mut flush = Flush::new(conn, tube, self.upcoming_id());
         let is_finished = self.continue_flush(&mut flush, now, self.budget.within(BACKGROUND_STEPS));
@@ -68,7 +68,7 @@ impl Engine {
         if let Some(page) = JobPage::of_short_list(tube, query, &self.store, &mut self.budget) {
             return Begun::Done(page);
         }
-        self.store.tubes[tube.slot].pins += 1;
+        self.store.pin(tube.slot);
         let conn = self.store.clients.get(client).conn;
         self.effects.work.push_back(Work::List(Box::new(JobSearch::new(client, conn, tube, query))));
         Begun::Working
@@ -76,14 +76,14 @@ impl Engine {
 
     /// Moves a job that no client has reserved to the tube of this name, which is created if it does not exist.
     pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
-        let Some(job) = self.store.jobs.find(id).filter(|_| self.can_move(id)) else {
+        let Some(job) = self.store.jobs.find(id).filter(|_| self.is_unreserved(id)) else {
             return JobMoved::NotFound;
         };
         if self.store.tube_of(job) != name
             && let Some(refusal) = self.move_refusal(name, job, now)
         {
             if let MoveRefusal::Full(_) = refusal {
-                self.rules.count_refused(name);
+                self.rules.count_refusal_in(name);
             }
             return JobMoved::Refused(refusal);
         }
@@ -119,7 +119,7 @@ impl Engine {
         let to = self.find_or_create_tube(to);
         let to = self.store.tubes.key(to);
         for tube in [from, to] {
-            self.store.tubes[tube.slot].pins += 1;
+            self.store.pin(tube.slot);
         }
         let conn = self.store.clients.get(client).conn;
         let mut work = Move { conn, from, to, state, left, moved };

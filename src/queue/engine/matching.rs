@@ -255,7 +255,7 @@ impl Engine {
     }
 
     fn assign_later(&mut self, tube: TubeSlot) {
-        self.store.tubes[tube].pins += 1;
+        self.store.pin(tube);
         self.store.tubes.set_assigning(tube, true);
         self.effects.work.push_back(Work::Assign { tube: self.store.tubes.key(tube) });
     }

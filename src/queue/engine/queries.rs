@@ -196,8 +196,8 @@ impl Engine {
         JobId(self.store.next_id)
     }
 
-    /// Returns true if there is a job with this id that no client has reserved.
-    pub fn can_move(&self, id: JobId) -> bool {
+    /// Whether there is a job with this id that no client has reserved.
+    pub fn is_unreserved(&self, id: JobId) -> bool {
         self.store.jobs.find(id).is_some_and(|job| self.store.jobs.get(job).state != JobState::Reserved)
     }
 
@@ -386,7 +386,7 @@ impl Engine {
         self.store.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()
     }
 
-    /// What the next `count` jobs add to both, without their bodies: nothing if they fit into memory that is kept for reuse.
+    /// What the next `count` jobs add to the memory that is used and to that which is reserved, without their bodies: nothing if they fit into memory that is kept for reuse.
     pub fn job_growth(&mut self, count: usize) -> usize {
         self.store.jobs.growth(count)
     }
@@ -403,7 +403,7 @@ impl Engine {
         self.store.jobs.tags.growth(1) + text + keys + self.groups.growth(tags, &self.store.bodies)
     }
 
-    /// What a job of the client with tags adds to it once its body is complete.
+    /// What a job of the client with tags adds to the memory of the queue once its body is complete.
     pub fn stored_tags_growth(&mut self, client: ClientKey, tags_key: Option<TagsKey>) -> usize {
         let Some(tags_key) = tags_key else { return 0 };
         let tags = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies);

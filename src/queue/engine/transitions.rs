@@ -24,7 +24,7 @@ use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};
 use crate::values::schedules::Plan;
 use crate::values::tube_name::TubeName;
 
-/// What the body of a run costs, in copies: there are two, into memory that is in no cache.
+/// What the body of a run costs, in copies of one that is in a cache: there are two copies, into memory that is in none.
 const RUN_COPIES: usize = 3;
 
 /// Where a job goes.
@@ -116,7 +116,7 @@ impl Engine {
     /// Why the tube of this name cannot take a job of a schedule, if it cannot.
     fn run_refusal(&mut self, tube: TubeName<'_>, body_bytes: u64) -> Option<RunRefusal> {
         if let Some(full) = self.rules.full_by(tube, body_bytes, &self.store) {
-            self.rules.count_refused(tube);
+            self.rules.count_refusal_in(tube);
             return Some(RunRefusal::Full(full));
         }
         (!self.store.can_use(tube)).then_some(RunRefusal::NoTube)

@@ -416,7 +416,7 @@ impl ConKeys {
     }
 
     fn shut_later(&mut self, tube: TubeSlot, store: &mut Store, effects: &mut Effects) {
-        store.tubes[tube].pins += 1;
+        store.pin(tube);
         store.tubes.set_shutting(tube, true);
         self.shutting += 1;
         effects.work.push_back(Work::Shut { tube: store.tubes.key(tube) });

@@ -25,7 +25,7 @@ pub enum Begun<T> {
     NoTube,
 }
 
-/// Unfinished work. It pins the tube that it names.
+/// Unfinished work. It pins the tube that it names, except for a flush of keys, which goes by the name.
 pub enum Work {
     /// Make jobs ready, then notify the client of their number.
     Kick(Kick),

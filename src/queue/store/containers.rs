@@ -186,7 +186,7 @@ impl ReadyOrder {
         }
         job.tags_or_before = self.last;
         job.lifecycle_or_after = NIL;
-        self.link_back(&mut jobs.slab, self.last, key.0);
+        self.link_after(&mut jobs.slab, self.last, key.0);
         self.last = key.0;
     }
 
@@ -200,7 +200,7 @@ impl ReadyOrder {
         let since = job.created;
         let before = std::mem::replace(&mut job.tags_or_before, NIL);
         let after = std::mem::replace(&mut job.lifecycle_or_after, NIL);
-        self.link_back(&mut jobs.slab, before, after);
+        self.link_after(&mut jobs.slab, before, after);
         if after == NIL {
             assert_eq!(self.last, key.0, "a job without a successor is the last");
             self.last = before;
@@ -258,7 +258,7 @@ impl ReadyOrder {
     }
 
     /// Links `after` behind `before`, or makes it the first.
-    fn link_back(&mut self, slab: &mut Pages<Job>, before: u32, after: u32) {
+    fn link_after(&mut self, slab: &mut Pages<Job>, before: u32, after: u32) {
         if before == NIL {
             self.first = after;
         } else {

@@ -70,7 +70,7 @@ pub struct JobTotals {
     pub buries: u64,
     /// Jobs kicked since the start.
     pub kicks: u64,
-    /// Jobs moved to another tube since the start.
+    /// Jobs that commands moved to another tube since the start.
     pub moves: u64,
     /// Puts since the start that repeated the idempotency key of another job.
     pub repeats: u64,
@@ -191,6 +191,11 @@ impl Store {
             self.timers.remove(tube.timer);
             self.tubes.remove(key);
         }
+    }
+
+    /// Begins a piece of work that names the tube, which stays until [its end](Self::unpin).
+    pub fn pin(&mut self, tube: TubeSlot) {
+        self.tubes[tube].pins += 1;
     }
 
     /// Ends a piece of work that names the tube.

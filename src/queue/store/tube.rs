@@ -105,13 +105,13 @@ pub struct Pause {
 pub struct TubeCounts {
     /// Jobs stored.
     pub jobs: u64,
-    /// Jobs that clients deleted.
+    /// Jobs deleted, by clients or because their retention was over.
     pub deletes: u64,
     /// `pause-tube` commands.
     pub pauses: u64,
     /// Reservations that timed out.
     pub timeouts: u64,
-    /// `bury` commands that buried a job.
+    /// Jobs buried, by clients or after their last attempt.
     pub buries: u64,
 }
 

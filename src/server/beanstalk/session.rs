@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
 use crate::server::client_state::{ProtocolState, SessionState};
-use crate::server::closing::Moved;
+use crate::server::closing::SendProgress;
 use crate::server::commit_gate::Output;
 use crate::server::connections::Connection;
 use crate::server::memory::Kept;
@@ -41,7 +41,7 @@ pub(in crate::server) struct Session {
     /// The arrival of the first input that has no complete reply yet, or zero.
     pub unanswered_since: Time,
     /// What it has sent, while it must.
-    pub progress: Moved,
+    pub progress: SendProgress,
 }
 
 /// What a connection keeps for its peer.
@@ -79,7 +79,7 @@ impl Session {
             is_queued: false,
             is_paused: false,
             unanswered_since: Time::ZERO,
-            progress: Moved::default(),
+            progress: SendProgress::default(),
         }
     }
 

@@ -37,7 +37,7 @@ use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::HttpShare;
 use self::slots::{ANSWER_KEPT, Activity};
 use super::client_state::Incoming;
-use super::closing::Moved;
+use super::closing::SendProgress;
 use super::commit_gate::Output;
 use super::memory::Kept;
 use super::{Core, User};
@@ -74,7 +74,7 @@ pub(super) struct HttpConnection {
     /// Bytes that were received while nothing was to be sent.
     received_bytes: u64,
     /// What it has sent, while it must.
-    pub progress: Moved,
+    pub progress: SendProgress,
     /// The driver has an [`Effect::Pause`](super::Effect::Pause) and no `Resume` since.
     pub is_paused: bool,
     /// In the queue of connections with a page to render, or in that of sessions.
@@ -136,7 +136,7 @@ impl HttpConnection {
             active,
             asked: active,
             received_bytes: 0,
-            progress: Moved::default(),
+            progress: SendProgress::default(),
             is_paused: false,
             is_queued: false,
             work: Work::None,

@@ -271,7 +271,10 @@ fn job_events(totals: &JobTotals, catalog: &mut Catalog<'_>) {
     catalog.metric(counter("jobs_released_total", "Number of jobs released."), totals.releases);
     catalog.metric(counter("jobs_buried_total", "Number of jobs buried."), totals.buries);
     catalog.metric(counter("jobs_kicked_total", "Number of jobs kicked."), totals.kicks);
-    catalog.metric(counter("jobs_moved_total", "Number of jobs moved to another tube."), totals.moves);
+    catalog.metric(
+        counter("jobs_moved_total", "Number of jobs that commands moved to another tube."),
+        totals.moves,
+    );
 }
 
 fn connections(core: &Core, totals: &JobTotals, catalog: &mut Catalog<'_>) {

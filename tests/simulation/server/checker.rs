@@ -351,10 +351,17 @@ impl Checker {
         let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
         let text = rest[..length].to_vec();
-        let is_long =
-            [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "]
-                .iter()
-                .any(|word| text.starts_with(word));
+        let is_long = [
+            "put ",
+            "delete-batch ",
+            "list-jobs ",
+            "move-job ",
+            "move-jobs ",
+            "tube-config ",
+            "schedule-put ",
+        ]
+        .iter()
+        .any(|word| text.starts_with(word.as_bytes()));
         let bytes_max = if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
         let is_too_long = length + 2 > bytes_max;
         let expected = if is_too_long { Err(Follows::line(&text)) } else { Ok(&text[..]) };

@@ -59,7 +59,7 @@ pub struct FullBy {
 /// What rules have led to.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct RuleCounts {
-    /// Commands that `max-jobs` or `max-bytes` refused.
+    /// Commands, and runs of schedules, that `max-jobs` or `max-bytes` refused.
     pub refusals: u64,
     /// Jobs that have had all attempts: buried, or moved to the tube of dead letters.
     pub dead_letters: u64,
@@ -222,13 +222,14 @@ impl Rules {
 
     // Puts.
 
+    /// The TTR of a job that a client puts: zero becomes the default of the tube.
     #[inline]
     pub fn ttr_of_put(&self, client: ClientKey, ttr: Seconds, store: &Store) -> Seconds {
         // mutant rule-default-ttr-for-one-second: ttr != Seconds::ZERO => ttr > Seconds::ONE
         if ttr != Seconds::ZERO { ttr } else { self.default_ttr(store.used(client)) }
     }
 
-    /// The same for a job that the server puts.
+    /// The TTR of a job that the server puts: zero becomes the default of the tube.
     pub fn ttr_in(&self, tube: TubeSlot, ttr: Seconds, store: &Store) -> Seconds {
         if ttr != Seconds::ZERO { ttr } else { self.default_ttr(&store.tubes[tube]) }
     }
@@ -270,7 +271,7 @@ impl Rules {
     }
 
     /// Counts a job that the rules of the tube of this name keep from getting there.
-    pub fn count_refused(&mut self, name: TubeName<'_>) {
+    pub fn count_refusal_in(&mut self, name: TubeName<'_>) {
         if let Some(rules) = self.find(name) {
             self.count_refusal(rules);
         }

@@ -32,7 +32,8 @@ impl Checker {
         }
     }
 
-    /// Goes on with the commands until those that are unfinished have done so many jobs. The others end. Returns whether there was one.
+    /// Takes in how far the unfinished commands are: the model does as many of their jobs. Commands that are not among them end. Returns
+    /// whether there was one.
     pub(super) fn changed(&mut self, unfinished: &[(ConnId, u32)]) -> bool {
         let had_some = self.bulks.begun.is_some() || !self.bulks.unfinished.is_empty();
         if let Some((client, work)) = self.bulks.begun.take() {
