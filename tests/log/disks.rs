@@ -228,6 +228,30 @@ fn insert_when_possible(client: &mut Client, body: &str) {
     });
 }
 
+/// On a btrfs whose data and metadata share their space, not even a new name for a segment has room.
+#[test]
+fn a_server_on_a_full_btrfs_starts_again() {
+    on_btrfs("a start on a full btrfs", &MODES, &["--mixed"], |stage| {
+        let dir = stage.disk.dir("log");
+        let (mut server, mut client) = stage.start(&dir);
+        client.insert(1..=20, |_| put(0, 0, "before"));
+        for round in 1..=3 {
+            fill(&stage.disk.at.join(format!("filler{round}")));
+            client.expect(&format!("delete {round}\r\n"), "DELETED");
+            match round {
+                1 => server.kill(),
+                _ => server.stop(),
+            }
+            (server, client) = stage.start(&dir);
+            assert_eq!(client.stat("current-jobs-ready"), 20 - round);
+        }
+        for round in 1..=3 {
+            let _ = fs::remove_file(stage.disk.at.join(format!("filler{round}")));
+        }
+        insert_when_possible(&mut client, "after");
+    });
+}
+
 /// Files of an older version, and all files of some file systems, copy on write.
 #[test]
 fn a_full_copy_on_write_file_system_refuses_puts_alone() {

@@ -330,6 +330,9 @@ impl Storage for Disk {
     }
 
     fn rename(&self, from: SegmentNumber, to: SegmentNumber) -> io::Result<()> {
+        if self.copies_on_write && !self.has_room() && from != to {
+            return Err(ErrorKind::StorageFull.into());
+        }
         let mut files = self.files.borrow_mut();
         let file = files.remove(&from).expect("it is there");
         assert!(files.insert(to, file).is_none(), "the new name is free");

@@ -95,8 +95,8 @@ fn write_io(file: &str, error: &io::Error, f: &mut fmt::Formatter<'_>) -> fmt::R
     if is_full(error) {
         return write!(
             f,
-            "the disk is full, and the job log needs the new segment {file}; free some space, or start with the -f and -s of the \
-             last run"
+            "the disk is full, and the job log needs space for the segment {file}; free some space or, if -f or -s has changed, start \
+             with those of the last run"
         );
     }
     if FileRefusal::of(error).is_some() {

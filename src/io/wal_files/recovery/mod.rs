@@ -213,18 +213,23 @@ fn prepare(
     findings.lost.iter().rev().try_for_each(|&number| remove(number))?;
     for &number in &findings.unused {
         let fits = files[&number] == config.segment_bytes;
-        let is_kept = findings.markers.contains(&number) || fits && findings.lost.is_empty();
+        let is_marker = findings.markers.contains(&number);
+        let is_kept = is_marker || fits && findings.lost.is_empty();
         if !is_kept {
             remove(number)?;
             continue;
         }
         let resized = if fits { Ok(()) } else { storage.resize(number, config.segment_bytes) };
         // A power failure may have left records without their header in the file. Under another number they are invalid.
-        resized
-            .and_then(|()| storage.rename(number, next))
-            .map_err(|error| io_error(&number.to_string(), error))?;
-        prepared.push(next);
-        next = next.next();
+        match resized.and_then(|()| storage.rename(number, next)) {
+            Ok(()) => {
+                prepared.push(next);
+                next = next.next();
+            }
+            // A new name takes space on btrfs. To remove a file is always possible.
+            Err(error) if is_full(&error) && !is_marker => remove(number)?,
+            Err(error) => return Err(io_error(&number.to_string(), error)),
+        }
     }
     if prepared.is_empty() {
         let bytes = config.segment_bytes;
