@@ -386,7 +386,8 @@ impl Engine {
         self.store.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()
     }
 
-    /// What the next `count` jobs add to the memory that is used and to that which is reserved, without their bodies: nothing if they fit into memory that is kept for reuse.
+    /// What the next `count` jobs add to the memory that is used and to that which is reserved, without their bodies: nothing if they
+    /// fit into memory that is kept for reuse.
     pub fn job_growth(&mut self, count: usize) -> usize {
         self.store.jobs.growth(count)
     }
