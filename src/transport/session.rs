@@ -84,7 +84,7 @@ pub(super) struct Session {
     chain_bytes: usize,
     pub outgoing: Outgoing,
     pub flags: Flags,
-    /// When some of the output was sent, or began.
+    /// When the output began, or the last of its bytes was sent.
     pub sent_at: Time,
     /// What it has sent, while it must.
     pub progress: SendProgress,
@@ -101,7 +101,7 @@ pub(super) struct Flags {
     pub is_unread: bool,
     /// The driver was asked to send, and has not sent everything since.
     pub is_sending: bool,
-    /// The server has asked to send, and has not shown nothing since.
+    /// The server has asked to send, and has had output to show at every look since.
     pub has_output: bool,
     /// The transport wants no input: the handshake waits for its turn, or the connection closes.
     pub is_paused: bool,
