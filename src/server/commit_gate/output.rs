@@ -381,7 +381,7 @@ impl Output {
     /// The bodies in it whose jobs have ended, in bytes.
     pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
         let batches = [&self.in_flight, &self.replies.batch];
-        // Bounded by BATCH_BODY_BYTES_MAX: small bodies are copied, so a batch has some 100.
+        // Small bodies are copied, so a batch of jobs has some 100 here.
         let pins = batches.into_iter().chain(self.earlier.as_deref()).flat_map(|batch| &batch.bodies);
         let ended = pins.filter(|body| bodies.is_ended(&body.pinned));
         ended.map(|body| body.pinned.len() as u64).sum()
