@@ -84,7 +84,7 @@ def run():
     """What every change must pass."""
     return [
         *base(),
-        # Half of its time is one link, beside which those that wait keep the other core busy.
+        # Half of its time is a link on one core; steps that mostly wait keep the other one busy.
         build("build-static", "deploy/static"),
         *(tests(program, program, needs=("tools",)) for program in WAITING),
         # Two thirds of its time is waiting, and it takes the longest.

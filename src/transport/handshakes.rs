@@ -1,5 +1,5 @@
-//! TLS handshakes: of the clients, and of the standbys, at most one goes on per event-loop iteration. And the certificate that they
-//! show.
+//! TLS handshakes, and the certificate that they show. In an event-loop iteration at most one of a client goes on, and one of a
+//! standby.
 
 use tracing::{debug, info, warn};
 

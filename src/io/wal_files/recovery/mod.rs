@@ -226,7 +226,7 @@ fn prepare(
                 prepared.push(next);
                 next = next.next();
             }
-            // A new name takes space on btrfs. To remove a file is always possible.
+            // A new name takes space on btrfs, which has space in reserve for removals.
             Err(error) if is_full(&error) && !is_marker => remove(number)?,
             Err(error) => return Err(io_error(&number.to_string(), error)),
         }
