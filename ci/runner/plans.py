@@ -97,6 +97,8 @@ def run():
         script("instructions", "ci/instructions", needs=("build-static", "tools")),
         Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints-others",)),
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
+        # README's first command. It installs what `build` has built.
+        Step("installed", ("cargo", "install", "--quiet", "--debug", "--locked", "--force", "--path", ".", "--root", "target/installed"), "check", ("doc",)),
         # There is none today, as examples are conversations.
         Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), "check", needs=("doc",)),
         # It waits for the lock of cargo while `instructions` builds.

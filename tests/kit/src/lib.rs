@@ -27,7 +27,7 @@ pub mod conversation;
 mod diagnosis;
 pub mod disk;
 pub mod driver;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 pub mod forge;
 pub mod forged_head;
 pub mod fuzz;
@@ -54,14 +54,14 @@ pub mod statistics;
 pub mod stepped;
 pub mod stream;
 pub mod suite;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 pub mod tls_front;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 pub mod tls_stream;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 pub mod tunnel;
 pub mod under_test;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 mod unmetered;
 pub mod unused_address;
 pub mod wait;

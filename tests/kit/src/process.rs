@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,16 +17,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 use super::certificates::Certificates;
 use super::client::Client;
 use super::diagnosis;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 use super::scratch::Scratch;
 use super::signals::mask_has;
 use super::statistics::field;
 use super::stream::Stream;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 use super::tls_stream::{TlsStream, client_config};
 use super::wait;
 
@@ -50,7 +50,7 @@ pub enum Transport {
     Tcp,
     Unix,
     /// TLS over TCP, and nothing else.
-    #[cfg(feature = "tls")]
+    #[cfg(server_has_tls)]
     Tls,
 }
 
@@ -63,9 +63,9 @@ impl Transport {
         if !is_over_tls() {
             return Self::Tcp;
         }
-        #[cfg(feature = "tls")]
+        #[cfg(server_has_tls)]
         return Self::Tls;
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(server_has_tls))]
         panic!("{TLS_SWITCH} needs a build with TLS");
     }
 }
@@ -117,12 +117,12 @@ pub struct ServerProcess {
 pub enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
-    #[cfg(feature = "tls")]
+    #[cfg(server_has_tls)]
     Tls(Box<TlsAddress>),
 }
 
 /// The address of a server with TLS, which has a certificate of its own.
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 pub struct TlsAddress {
     pub at: SocketAddr,
     pub certificates: Certificates,
@@ -131,7 +131,7 @@ pub struct TlsAddress {
     _dir: Scratch,
 }
 
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 impl fmt::Debug for TlsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over TLS", self.at)
@@ -426,7 +426,7 @@ impl ServerProcess {
         let at = match &self.address {
             Address::Unix(path) => return Ok(Stream::Unix(UnixStream::connect(path)?)),
             Address::Tcp(at) => *at,
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Address::Tls(tls) => tls.at,
         };
         let tcp = TcpStream::connect(at)?;
@@ -473,7 +473,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(at) => at.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(tls) => tls.at.fmt(f),
         }
     }
@@ -514,7 +514,7 @@ impl Address {
     pub fn at(at: SocketAddr, transport: Transport) -> Self {
         match transport {
             Transport::Tcp => Self::Tcp(at),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Transport::Tls => {
                 let dir = Scratch::new("tls-address");
                 let certificates = Certificates::new(&dir.0);
@@ -528,7 +528,7 @@ impl Address {
     fn client_flags(&self) -> String {
         match self {
             Self::Tcp(_) | Self::Unix(_) => format!("-a {self}"),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(tls) => tls.certificates.client_flags(tls.at),
         }
     }
@@ -536,7 +536,7 @@ impl Address {
     fn over(&self, tcp: TcpStream) -> io::Result<Stream> {
         match self {
             Self::Tcp(_) => Ok(Stream::Tcp(tcp)),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(tls) => Ok(Stream::Tls(TlsStream::over(tcp, &tls.client)?)),
             Self::Unix(_) => panic!("a UNIX socket is no TCP connection"),
         }
@@ -548,7 +548,7 @@ impl Address {
                 vec!["-l".into(), address.ip().to_string(), "-p".into(), address.port().to_string()]
             }
             Self::Unix(_) => vec!["-l".into(), self.to_string()],
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(tls) => {
                 let listen = ["-l", "none", "--tls-listen", &tls.at.to_string()].map(str::to_owned);
                 listen.into_iter().chain(tls.certificates.server.flags()).collect()

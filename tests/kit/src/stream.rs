@@ -12,7 +12,7 @@ use nix::sys::socket::{
 };
 
 use super::peer::Received;
-#[cfg(feature = "tls")]
+#[cfg(server_has_tls)]
 use super::tls_stream::TlsStream;
 
 /// Connects from an address of this machine. All of 127.0.0.0/8 are.
@@ -35,7 +35,7 @@ pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    #[cfg(feature = "tls")]
+    #[cfg(server_has_tls)]
     Tls(TlsStream),
 }
 
@@ -45,7 +45,7 @@ impl Stream {
         let sent = match self {
             Self::Tcp(stream) => stream.write_all(bytes),
             Self::Unix(stream) => stream.write_all(bytes),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(stream) => stream.send(bytes),
         };
         if let Err(error) = sent {
@@ -59,7 +59,7 @@ impl Stream {
     /// If the server has closed the connection.
     pub fn send_now(&mut self, bytes: &[u8]) -> usize {
         let sent = match self {
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(stream) => stream.send_now(bytes),
             _ => {
                 socket::send(self.as_fd().as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from)
@@ -74,7 +74,7 @@ impl Stream {
 
     /// Returns what has arrived, or arrives within `patience`.
     pub fn receive(&mut self, patience: Duration) -> Received {
-        #[cfg(feature = "tls")]
+        #[cfg(server_has_tls)]
         if let Self::Tls(stream) = self {
             return Self::outcome(stream.receive(patience));
         }
@@ -83,7 +83,7 @@ impl Stream {
         let mut read = || match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
             Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(_) => unreachable!("it is handled above"),
         };
         let result = loop {
@@ -98,7 +98,7 @@ impl Stream {
 
     /// Returns what has arrived by now.
     pub fn receive_now(&mut self) -> Received {
-        #[cfg(feature = "tls")]
+        #[cfg(server_has_tls)]
         if let Self::Tls(stream) = self {
             return Self::outcome(stream.receive_now());
         }
@@ -115,7 +115,7 @@ impl Stream {
     pub fn local_addr(&self) -> SocketAddr {
         let tcp = match self {
             Self::Tcp(stream) => stream,
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(stream) => &stream.tcp,
             Self::Unix(_) => panic!("a UNIX socket has a path"),
         };
@@ -145,7 +145,7 @@ impl Stream {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(stream) => stream.shut_down(how),
         };
     }
@@ -156,7 +156,7 @@ impl AsFd for Stream {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
-            #[cfg(feature = "tls")]
+            #[cfg(server_has_tls)]
             Self::Tls(stream) => stream.tcp.as_fd(),
         }
     }
