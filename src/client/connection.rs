@@ -166,7 +166,7 @@ impl Connection {
     /// As for [`Self::ask`].
     pub fn put(&mut self, pri: u32, times: [Seconds; 2], body: &[u8]) -> Result<Reply, ClientError> {
         self.sender.put(pri, times, "", body)?;
-        self.reply_to(b"put", Follows::Nothing)
+        self.reply_to(PUT_LINE.as_bytes(), Follows::Nothing)
     }
 
     /// Sends a command line without its CR LF, and the body that follows it. Returns the reply, which must have no data.
@@ -282,6 +282,9 @@ impl Connection {
         self.sender.socket.clone()
     }
 }
+
+/// A `put` as good as any other, for the rights that it needs. Its tags may follow.
+pub(super) const PUT_LINE: &str = "put 0 0 1 0";
 
 impl Sender {
     /// Buffers a command line, and sends the buffer if it is full.

@@ -6,6 +6,7 @@ use memchr::memmem;
 
 use super::untrusted::integer;
 use super::{ClientError, Refusal, Untrusted};
+use crate::server::rights_needed;
 use crate::values::ids::JobId;
 use crate::values::limits::JOB_BYTES_MAX;
 
@@ -38,8 +39,8 @@ pub enum Follows {
 pub struct Reply {
     line: Untrusted,
     data: Option<Untrusted>,
-    /// The missing right, if the server has refused the command for one.
-    right: Option<String>,
+    /// The rights that the command needs, if the server has refused it for one.
+    rights: Option<String>,
 }
 
 /// Why a reply cannot be read.
@@ -117,7 +118,7 @@ impl Reply {
             [b"OK" | b"RESERVED" | b"FOUND", ..] => Some(None),
             _ => None,
         };
-        let reply = Self { line: line.into(), data: None, right: None };
+        let reply = Self { line: line.into(), data: None, rights: None };
         match bytes {
             Some(None) => Err(ReadError::Foreign(reply.line)),
             None if reply.word().is_empty() => Err(ReadError::Foreign(reply.line)),
@@ -133,16 +134,16 @@ impl Reply {
     /// Remembers the command: a server that forbids it does not say which right is missing.
     pub(super) fn note_command(&mut self, line: &[u8]) {
         if self.word() == "FORBIDDEN" {
-            self.right = Some(right_for(line));
+            self.rights = rights_needed(line);
         }
     }
 
     /// Returns why the server does not do what it was asked for.
     pub fn refusal(&self, subject: impl Into<String>) -> Refusal {
         let refusal = Refusal::new(subject, &self.line);
-        match &self.right {
-            Some(right) => {
-                refusal.meaning("FORBIDDEN", format!("the right {right}; see the server's --auth"))
+        match &self.rights {
+            Some(rights) => {
+                refusal.meaning("FORBIDDEN", format!("you need the right {rights}; see the server's --auth"))
             }
             None => refusal,
         }
@@ -196,32 +197,6 @@ impl Reply {
             ("RESERVED" | "FOUND", Some(id)) => Ok((JobId(id), self.data.unwrap_or_default())),
             _ => Err(self.refusal(subject)),
         }
-    }
-}
-
-/// The right that a command needs, and that is missing.
-fn right_for(line: &[u8]) -> String {
-    let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-    let begins = |begins: &[&[u8]]| begins.iter().any(|begin| word.starts_with(begin));
-    let right = match word {
-        b"put" | b"put-batch" | b"use" | b"schedule-put" => "produce",
-        b"list-schedules" | b"schedule-stats" => "produce, inspect or admin",
-        b"schedule-delete" | b"schedule-run" => "produce or admin",
-        b"watch" | b"ignore" | b"delete" | b"release" | b"bury" | b"touch" | b"job-note" => "consume",
-        _ if begins(&[b"reserve"]) => "consume",
-        _ if begins(&[b"stats", b"list-", b"peek", b"wait-"]) => "inspect",
-        _ => "admin",
-    };
-    match word {
-        b"drain" | b"undrain" | b"stats-group" => format!("{right} on all tubes is missing"),
-        b"list-schedules" => format!("{right} is missing"),
-        b"schedule-stats" | b"schedule-delete" | b"schedule-run" => {
-            format!("{right} is missing, or not for its tube")
-        }
-        b"schedule-put" => {
-            format!("{right} is missing, or not for this tube, or not for that of the schedule to replace")
-        }
-        _ => format!("{right} is missing, or not for this tube"),
     }
 }
 

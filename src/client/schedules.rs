@@ -44,12 +44,7 @@ fn add(verb: &ScheduleAdd) -> Result<(), ClientError> {
     let line =
         format!("schedule-put {name} {pri} {delay} {ttr} {bytes} {tube} {when} missed:{missed}{overlap}");
     let reply = connection.ask_with_body(&line, &body)?;
-    reply.expect("SCHEDULED", &subject(name)).map_err(|refusal| {
-        explained(refusal).meaning(
-            "FORBIDDEN",
-            "you need the right produce on this tube, and on the tube of the schedule that has this name; see the server's --auth",
-        )
-    })?;
+    reply.expect("SCHEDULED", &subject(name)).map_err(explained)?;
     let done = if replaced.is_some() { "replaced" } else { "scheduled" };
     let stats = statistics(&mut connection, name)?;
     let (next, left) = (stats.text("next-run"), Seconds(stats.number("next-run-left")));

@@ -45,6 +45,7 @@ pub use event::{ClientAct, Effect, Event};
 pub use forward_counts::ForwardCounts;
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use replica::ServerRole;
+pub use rights::rights_needed;
 pub use service::{
     Certificate, CertificatePart, CertificatePem, ConnNames, Entry, IoVecs, Priced, Protocol, Service,
     Status, Update, handle,

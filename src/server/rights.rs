@@ -2,6 +2,7 @@
 
 use super::users::Rights;
 use crate::protocol::command::{Command, Ids};
+use crate::protocol::parse::{parse, parse_decimals};
 use crate::values::ids::{JobId, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
@@ -65,6 +66,35 @@ pub(super) struct Missing {
     pub on: Lacking,
     /// The refusal tells something of a job with a change that is not committed yet.
     pub may_reveal: bool,
+}
+
+impl Lacking {
+    /// Where the right is lacking, given the tubes that the request names. Names no other tube: that of a job is not told to a user
+    /// without a right on it.
+    pub fn place(self, [tube, target]: [Option<TubeName<'_>>; 2]) -> String {
+        let named =
+            |tube: Option<TubeName<'_>>| tube.map_or_else(String::new, |tube| format!(" {}", tube.as_str()));
+        match self {
+            Self::Tube => format!("on the tube{}", named(tube)),
+            Self::TargetTube => format!("on the tube{}", named(target)),
+            Self::TubeOfJob => "on the tube of the job".to_owned(),
+            Self::TubeOfSchedule => "on the tube of the schedule".to_owned(),
+            Self::AnyTube => "on any tube".to_owned(),
+            Self::AllTubes => "on all tubes".to_owned(),
+            Self::Key => "on the keys and groups of the tags".to_owned(),
+        }
+    }
+}
+
+/// The rights that a command needs and where, for a client: the reply `FORBIDDEN` does not say which one is missing. `None` if the line,
+/// without its CR LF, is no command, or one that needs no right.
+pub fn rights_needed(line: &[u8]) -> Option<String> {
+    let need = Need::from(&parse(line).or_else(|_| parse_decimals(line)).ok()?);
+    // Bounded by the two parts of a need.
+    let parts = need.0.iter().filter(|(on, _)| !matches!(on, On::Nothing));
+    let parts: Vec<_> =
+        parts.map(|(on, rights)| format!("{rights} {}", on.lacking().place(need.tubes()))).collect();
+    (!parts.is_empty()).then(|| parts.join(", and "))
 }
 
 const PRODUCE: Rights = Rights::PRODUCE;

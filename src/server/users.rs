@@ -58,9 +58,10 @@ impl Rights {
 
 /// The words of the rights, one of which is enough.
 impl fmt::Display for Rights {
-    // Bounded by Rights::ALL: the four rights.
+    // Bounded by Rights::ALL: the four rights, and KEYS.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = Self::ALL.iter().filter(|(right, _)| self.has_any(*right));
+        let words =
+            Self::ALL.into_iter().chain([(Self::KEYS, "keys")]).filter(|(right, _)| self.has_any(*right));
         for (at, (_, word)) in words.enumerate() {
             f.write_str(if at == 0 { "" } else { " or " })?;
             f.write_str(word)?;

@@ -305,6 +305,20 @@ fn verbs_of_the_client_need_the_rights_of_their_commands() {
     let (code, _, said) = verb("kick -t a --all");
     let expected = "beanring: tube a: FORBIDDEN: --all asks how many jobs are buried, and needs the right inspect on the tube; use --count\n";
     assert_eq!((code, &*said), (Some(1), expected));
+    for (line, rights) in [
+        (
+            "put x -t a --con other",
+            "produce or consume or keys on the keys and groups of the tags, and produce on the tube",
+        ),
+        ("move a c", "produce or inspect or admin on the tube c"),
+        ("stats", "inspect on any tube"),
+        ("group g", "inspect on all tubes"),
+        ("wait 1", "produce or inspect on the tube of the job"),
+    ] {
+        let (code, _, said) = verb(line);
+        let expected = format!("FORBIDDEN: you need the right {rights}; see the server's --auth\n");
+        assert!(code == Some(1) && said.ends_with(&expected), "{line}: {said}");
+    }
     server.stop();
 }
 
@@ -326,19 +340,22 @@ fn schedules_of_the_client_need_rights_on_their_tubes() {
     };
     assert_eq!(verb("schedule add own x -w every:1h -t a").0, Some(0));
     assert_eq!(verb("schedule run own"), (Some(0), "1\n".to_owned(), String::new()));
-    let forbidden = "FORBIDDEN: you need the right produce on this tube, and on the tube of the schedule that has this name; see \
-                     the server's --auth";
-    fails("schedule add other x -w every:1h -t b", &format!("other: {forbidden}"));
-    fails("schedule add hidden x -w every:1h -t a", &format!("hidden: {forbidden}"));
+    let forbidden = |tube: &str| {
+        format!(
+            "FORBIDDEN: you need the right produce on the tube {tube}, and produce on the tube of the schedule; see the server's --auth"
+        )
+    };
+    fails("schedule add other x -w every:1h -t b", &format!("other: {}", forbidden("b")));
+    fails("schedule add hidden x -w every:1h -t a", &format!("hidden: {}", forbidden("a")));
     let names: Vec<String> = verb("schedule list").1.lines().skip(1).map(first_word).collect();
     assert_eq!(names, ["own", "seen"]);
     assert_eq!(verb("schedule show seen").0, Some(0));
     let may_not = |right: &str| {
-        format!("FORBIDDEN: the right {right} is missing, or not for its tube; see the server's --auth")
+        format!("FORBIDDEN: you need the right {right} on the tube of the schedule; see the server's --auth")
     };
     fails("schedule run seen", &format!("seen: {}", may_not("produce or admin")));
     fails("schedule rm seen", &format!("seen: {}", may_not("produce or admin")));
-    fails("schedule show hidden", &format!("hidden: {}", may_not("produce, inspect or admin")));
+    fails("schedule show hidden", &format!("hidden: {}", may_not("produce or inspect or admin")));
     assert_eq!(verb("schedule rm own"), (Some(0), "deleted own\n".to_owned(), String::new()));
     server.stop();
 }

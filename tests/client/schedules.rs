@@ -225,14 +225,12 @@ fn a_refused_schedule_says_what_to_do() {
     );
     refused(
         &["NOT_FOUND\r\n", "FORBIDDEN\r\n"],
-        "FORBIDDEN: you need the right produce on this tube, and on the tube of the schedule that has this name; see the \
-         server's --auth",
+        "FORBIDDEN: you need the right produce on the tube default, and produce on the tube of the schedule; see the server's --auth",
     );
     let forbidden = scripted(&["FORBIDDEN\r\n"]);
-    let said =
-        "list-schedules: FORBIDDEN: the right produce, inspect or admin is missing; see the server's --auth";
+    let said = "list-schedules: FORBIDDEN: you need the right produce or inspect or admin on any tube; see the server's --auth";
     run_at(&forbidden, &["schedule", "list"]).fails(1, said);
-    let said = "schedule a: FORBIDDEN: the right produce or admin is missing, or not for its tube; see the server's --auth";
+    let said = "schedule a: FORBIDDEN: you need the right produce or admin on the tube of the schedule; see the server's --auth";
     run_at(&scripted(&["FORBIDDEN\r\n", "FORBIDDEN\r\n"]), &["schedule", "rm", "a"]).fails(1, said);
     // A schedule disappears between the look at it and the command.
     let address = scripted(&["OK 14\r\n---\nname: \"a\"\n\r\n", "NOT_FOUND\r\n"]);

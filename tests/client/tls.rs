@@ -291,11 +291,11 @@ fn a_token_is_sent_first_and_never_shown() {
     let forbidden = scripted(&["AUTHENTICATED\r\n", "FORBIDDEN\r\n"]);
     with("s3cret", &forbidden, &["delete", "1"]).fails(
         1,
-        "job 1: FORBIDDEN: the right consume is missing, or not for this tube; see the server's --auth",
+        "job 1: FORBIDDEN: you need the right consume or admin on the tube of the job; see the server's --auth",
     );
     let forbidden = scripted(&["AUTHENTICATED\r\n", "FORBIDDEN\r\n"]);
     with("s3cret", &forbidden, &["drain"])
-        .fails(1, "drain: FORBIDDEN: the right admin on all tubes is missing; see the server's --auth");
+        .fails(1, "drain: FORBIDDEN: you need the right admin on all tubes; see the server's --auth");
     let longest = "x".repeat(200);
     assert_eq!(with(&longest, &scripted(&["UNAUTHORIZED\r\n"]), &["stats"]).code, Some(7));
     for wrong in ["", "\n", "two words", "two\nlines", "\u{7f}", "\u{e9}", &"x".repeat(201)] {

@@ -4,7 +4,8 @@ use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for (key, name) in [("DEP_BEANRING_CLIENT", "server_has_client"), ("DEP_BEANRING_TLS", "server_has_tls")] {
+    for (key, name) in [("DEP_BEANRING_CLIENT", "server_has_client"), ("DEP_BEANRING_TLS", "server_has_tls")]
+    {
         println!("cargo::rustc-check-cfg=cfg({name})");
         if env::var_os(key).is_some() {
             println!("cargo::rustc-cfg={name}");

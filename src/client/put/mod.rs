@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(super) use self::bodies::read_whole;
 use self::bodies::{Bodies, InputPlace};
 use self::tally::Tally;
-use super::connection::{Connection, Receiver, Sender, Socket};
+use super::connection::{Connection, PUT_LINE, Receiver, Sender, Socket};
 use super::error::ClientError;
 use super::inspect;
 use super::interrupt::Interrupt;
@@ -57,7 +57,8 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     let mut tally = Tally::new(verb);
     let (sent, received) = thread::scope(|scope| {
         let (tally, output) = (&mut tally, &mut output);
-        let replies = scope.spawn(move || collect(receiver, &socket, expected, tally, output));
+        let line = format!("{PUT_LINE}{tags}");
+        let replies = scope.spawn(move || collect(receiver, &socket, expected, &line, tally, output));
         let sent = send(verb, &mut bodies, sender, tokens);
         (sent, replies.join().expect("it does not panic"))
     });
@@ -145,11 +146,12 @@ fn send(
     sender.flush()
 }
 
-/// Receives a reply for each token.
+/// Receives a reply to a put like this line for each token.
 fn collect(
     mut receiver: Receiver,
     socket: &Socket,
     tokens: Tokens<InputPlace>,
+    line: &str,
     tally: &mut Tally,
     output: &mut Output,
 ) -> Result<(), ClientError> {
@@ -165,7 +167,7 @@ fn collect(
         tally.in_flight(place);
         // The other thread may wait until the server reads more.
         let mut reply = receiver.reply(Follows::Nothing).inspect_err(|_| socket.close())?;
-        reply.note_command(b"put");
+        reply.note_command(line.as_bytes());
         tally.add(reply, output).inspect_err(|_| socket.close())?;
     }
 }

@@ -73,25 +73,15 @@ impl Refusal {
 }
 
 impl Missing {
-    /// Names no tube but those of the request: the tube of a job is not told to a user without a right on it.
-    fn response(self, [tube, target]: [Option<TubeName<'_>>; 2]) -> ErrorResponse {
-        let named =
-            |tube: Option<TubeName<'_>>| tube.map_or_else(String::new, |tube| format!(" {}", tube.as_str()));
-        let place = match self.on {
-            Lacking::Tube => format!("on the tube{}", named(tube)),
-            Lacking::TargetTube => format!("on the tube{}", named(target)),
-            Lacking::TubeOfJob => "on the tube of the job".to_owned(),
-            Lacking::TubeOfSchedule => "on the tube of the schedule".to_owned(),
-            Lacking::AnyTube => "on any tube".to_owned(),
-            Lacking::AllTubes => "on all tubes".to_owned(),
-            Lacking::Key => {
-                return ErrorResponse::new(
-                    ErrorKind::Forbidden,
-                    "this user may not name the key or group of a tag: its name must match one of produce, consume or keys: \
-                     see the file of --auth",
-                );
-            }
-        };
+    fn response(self, tubes: [Option<TubeName<'_>>; 2]) -> ErrorResponse {
+        if self.on == Lacking::Key {
+            return ErrorResponse::new(
+                ErrorKind::Forbidden,
+                "this user may not name the key or group of a tag: its name must match one of produce, consume or keys: see the \
+                 file of --auth",
+            );
+        }
+        let place = self.on.place(tubes);
         let message = format!("this user lacks the right {} {place}: see the file of --auth", self.rights);
         ErrorResponse { missing: self.rights, ..ErrorResponse::new(ErrorKind::Forbidden, message) }
     }
