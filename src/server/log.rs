@@ -143,6 +143,11 @@ impl Log {
         self.wal.is_some() || self.replica.is_some()
     }
 
+    /// Whether this server follows the job log of a leader. What it reads is not its own to change.
+    pub const fn is_followed(&self) -> bool {
+        self.replica.is_some() && self.wal.is_none()
+    }
+
     /// Whether commands and timers must wait: the backlog of the job log is too large, the server is stopping, space must be
     /// allocated first, or the lease of a leader is over.
     #[inline(always)]

@@ -119,14 +119,21 @@ impl Server {
 
     /// Returns a server without connections, with the jobs of `engine`, and with the job log that records their changes.
     pub fn with_wal(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
-        let mut core = Core::new(config, engine);
-        core.prepare_engine();
-        core.count_users();
-        core.set_rules(core.config.started);
+        let mut server = Self::with_engine(config, engine);
+        let core = &mut server.core;
         if let Some(wal) = wal {
             core.log.begin(wal, &mut core.engine);
         }
         core.begin_configuring();
+        server
+    }
+
+    /// A server that records no changes, and whose schedules of the configuration file are still to be put.
+    fn with_engine(config: Config, engine: Engine) -> Self {
+        let mut core = Core::new(config, engine);
+        core.prepare_engine();
+        core.count_users();
+        core.set_rules(core.config.started);
         Self { core, connections: Connections::default() }
     }
 

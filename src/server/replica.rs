@@ -138,7 +138,7 @@ impl Server {
     /// Returns a server without connections that follows a job log in a database.
     pub fn with_replica(config: super::Config, replica: ReplicaConfig, now: Time) -> Self {
         let engine = Engine::new(config.seed);
-        let mut server = Self::with_wal(config, engine, None);
+        let mut server = Self::with_engine(config, engine);
         server.core.log.follow(Replica {
             role: Role::Standby(Standby::new(replica.clone(), now)),
             has_given_up: false,

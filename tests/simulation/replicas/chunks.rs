@@ -30,7 +30,7 @@ struct Rig {
     renewals: usize,
 }
 
-fn replica_config(segment_bytes: u64, token: u64) -> ReplicaConfig {
+pub fn replica_config(segment_bytes: u64, token: u64) -> ReplicaConfig {
     let wal = WalConfig {
         durability: Durability::Always,
         segment_bytes,
