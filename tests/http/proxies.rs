@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use beanring::io::driver::Driver;
+use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, JSON, OCTETS, Response, request};
 use beanring_testkit::process::Address;
 use beanring_testkit::scratch::Scratch;
@@ -110,9 +110,10 @@ fn check(proxy: &Proxy) {
 }
 
 fn behind(name: &str, arguments: &[&str], configs: [(&'static str, &str); 2]) {
+    let io = driver::allowed(name).next().expect("a driver works");
     for (prefix, config) in configs {
         let at = Address::fresh_tcp();
-        let live = Live::at(at, Driver::ALL[0], &["--http-allow-writes"]);
+        let live = Live::at(at, io, &["--http-allow-writes"]);
         let Some(proxy) = Proxy::start(name, arguments, config, prefix, at) else { return };
         check(&proxy);
         drop(live);
