@@ -94,16 +94,21 @@ impl Signals {
         self.systemd = socket;
     }
 
-    /// The next signal that has come, if any. `is_draining` is whether the server drains already.
+    /// The next signal that has come, if any, of those that lead to something: a standby does not drain, nor a server that drains already.
     ///
     /// # Errors
     /// Those of read(2).
-    pub fn read(&mut self, is_draining: bool) -> nix::Result<Option<Signal>> {
+    pub fn read(&mut self, is_draining: bool, is_standby: bool) -> nix::Result<Option<Signal>> {
         while let Some(info) = self.fd.read_signal()? {
             let sender = Sender(&info);
             match info.ssi_signo as i32 {
                 signo if signo == WATCHDOG as i32 => self.systemd.alive(),
                 signo if signo == SIGWINCH as i32 => return Ok(Some(Signal::CheckFiles)),
+                signo if signo == SIGUSR1 as i32 && is_standby => {
+                    info!(
+                        "SIGUSR1{sender}: not draining: this server is a standby; send the signal to the leader"
+                    );
+                }
                 signo if signo == SIGUSR1 as i32 && is_draining => {
                     info!("SIGUSR1{sender}: the server is draining already; a client ends that with undrain");
                 }

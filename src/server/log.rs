@@ -19,12 +19,19 @@ pub(super) struct Log {
     full_disk: FullDiskWarnings,
     /// Jobs in the queue at the start.
     recovered_jobs: usize,
+    is_stopping: bool,
 }
 
 impl Log {
     /// No job log yet, for a queue with these jobs.
     pub fn new(recovered_jobs: usize) -> Self {
-        Self { wal: None, replica: None, full_disk: FullDiskWarnings::default(), recovered_jobs }
+        Self {
+            wal: None,
+            replica: None,
+            full_disk: FullDiskWarnings::default(),
+            recovered_jobs,
+            is_stopping: false,
+        }
     }
 
     /// Records changes of the queue in this job log from now on.
@@ -35,6 +42,16 @@ impl Log {
         engine.settle_reservations();
         engine.set_log_room(wal.room());
         self.wal = Some(wal);
+        if self.is_stopping {
+            self.stop();
+        }
+    }
+
+    /// Makes everything go to disk as soon as it can. A standby whose claim is acknowledged after that leaves at once.
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+        // Bounded by the one job log.
+        self.wal.iter_mut().for_each(Wal::stop);
     }
 
     /// Follows a job log in a database from now on.

@@ -191,9 +191,9 @@ impl Service for Server {
         let event = event.event();
         let Self { core, connections } = self;
         match *event {
-            Event::Drain => _ = core.puts.set_draining(true),
-            // Bounded by the one job log.
-            Event::Stop => core.log.wal_mut().into_iter().for_each(Wal::stop),
+            // A standby accepts no jobs by itself, and nobody could end its drain mode.
+            Event::Drain => _ = !core.log.is_followed() && core.puts.set_draining(true),
+            Event::Stop => core.log.stop(),
             Event::Log(_) => {}
             Event::OuterMemory(bytes) => core.memory.set_outer(bytes),
             Event::SystemClock(system) => self.take_system_time(system, now),

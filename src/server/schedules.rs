@@ -345,8 +345,11 @@ impl Core {
             return Err(wait);
         }
         let name = TubeName::checked_before(name);
-        info!("schedule {} is deleted: it is no longer in the configuration", name.as_str());
-        self.engine.delete_schedule(name);
+        // A client may have put it again since.
+        if self.engine.schedule(name).is_some_and(|schedule| schedule.is_configured) {
+            info!("schedule {} is deleted: it is no longer in the configuration", name.as_str());
+            self.engine.delete_schedule(name);
+        }
         Ok(())
     }
 

@@ -292,7 +292,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn read_signal(&mut self) -> nix::Result<Option<Signal>> {
-        self.signals.read(self.server.status().is_draining)
+        self.signals.read(self.server.status().is_draining, self.role != ServerRole::Serving)
     }
 
     pub fn is_accept_paused(&self, listener: usize) -> bool {
@@ -533,7 +533,9 @@ pub trait Backend {
         }
         let shell = self.shell();
         let has_role = shell.note_role();
-        if shell.admission.resume(shell.now) || has_role {
+        // Nothing tells when a client that was forwarded has left.
+        let has_room = shell.database.is_some() && shell.unwatched().next().is_some();
+        if shell.admission.resume(shell.now) || has_role || has_room {
             self.watch_listeners().map_err(DriverError::Accept)?;
         }
         Ok(())

@@ -10,7 +10,7 @@ mod chunks;
 mod database;
 mod holds;
 mod naive;
-mod schedules;
+mod roles;
 mod world;
 
 use beanring_testkit::random::{Random, number};

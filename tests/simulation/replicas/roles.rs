@@ -1,4 +1,4 @@
-//! Schedules of a leader and of a standby that has the same ones in its configuration file.
+//! What a standby leaves to its leader, though it has the same configuration and gets the same signals.
 
 use beanring::server::{Config, Effect, Event, Server, ServerRole, Service};
 use beanring::time::{Seconds, Span, Time};
@@ -109,9 +109,12 @@ impl Site {
         }
     }
 
+    fn tell(&mut self, host: usize, event: Event<'_>) {
+        self.servers[host].as_mut().expect("it runs").handle(self.now, event);
+    }
+
     fn set_clock(&mut self, host: usize, system: Time) {
-        let server = self.servers[host].as_mut().expect("it runs");
-        server.handle(self.now, Event::SystemClock(system));
+        self.tell(host, Event::SystemClock(system));
     }
 
     /// The leader is gone, and its session.
@@ -158,4 +161,32 @@ fn the_clock_of_a_standby_that_is_set_back_starts_no_schedule() {
     site.pass(Span::from_secs(60));
     assert_eq!(site.server(1).engine().schedule_counts().1.runs, 0, "a standby runs no schedule");
     assert_eq!(site.runs(1), site.runs(0));
+}
+
+#[test]
+fn a_standby_does_not_drain() {
+    let mut site = Site::new();
+    for (host, drains) in [(1, false), (0, true)] {
+        site.tell(host, Event::Drain);
+        assert_eq!(site.server(host).status().is_draining, drains);
+    }
+    site.end_leader();
+    site.pass(Span::from_secs(20));
+    let status = site.server(1).status();
+    assert!(status.role == ServerRole::Serving && !status.is_draining, "{status:?}");
+}
+
+/// The signal comes while the claim is under way: the program ends only when its server is settled.
+#[test]
+fn a_standby_that_stops_does_not_lead() {
+    let mut site = Site::new();
+    site.tell(1, Event::Stop);
+    site.end_leader();
+    let mut has_led = false;
+    for _ in 0..200 {
+        site.pass(STEP);
+        has_led |= site.server(1).status().role == ServerRole::Serving;
+    }
+    assert!(has_led, "its claim is acknowledged");
+    assert!(site.server(1).status().is_settled, "it leaves");
 }
