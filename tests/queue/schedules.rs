@@ -203,6 +203,28 @@ fn runs_soon(engine: &Engine, system: Time) -> bool {
     next == Some(system + Span::from_secs(600))
 }
 
+/// Only a line with a fixed minute and hour waits for the time that the clock had, so that it repeats no run.
+#[test]
+fn a_clock_that_is_set_back_by_two_hours_holds_up_fixed_times_only() {
+    // 12:00 in UTC.
+    let noon = Time::from_nanos(1_800_014_400_000_000_000);
+    let ahead = noon + Span::from_secs(2 * 3600);
+    let mut engine = Engine::new(0);
+    for (name, line) in [("every", "every:1"), ("minutely", "* * * * *"), ("fixed", "30 13 * * *")] {
+        put(&mut engine, name, line, Missed::Once, ahead);
+    }
+    engine.set_system_time(noon, ahead);
+    while engine.recheck_schedule(ahead) {}
+    engine.check();
+    let next = |name: &str| {
+        let name = TubeName::new(name.as_bytes()).expect("it is a name");
+        engine.schedule(name).expect("it is there").next().expect("it has a time").since(noon)
+    };
+    assert_eq!(next("every"), Span::from_secs(1));
+    assert_eq!(next("minutely"), Span::from_secs(60));
+    assert_eq!(next("fixed"), Span::from_secs(25 * 3600 + 1800), "13:30 of today has passed");
+}
+
 /// The clock is a day ahead when the schedule is put, and is set right then.
 #[test]
 fn intervals_do_not_wait_for_a_beginning_by_a_clock_that_was_wrong() {

@@ -17,6 +17,7 @@ use crate::values::ids::JobId;
 use crate::values::limits::{ALLOCATION_BYTES, SCHEDULES_MAX};
 use crate::values::schedules::{CATCH_UP_MAX, Missed, Plan, Progress};
 use crate::values::tube_name::TubeName;
+use crate::values::when::When;
 
 /// How late a run may be with `missed:skip`.
 const LATE_MAX: Span = Span::from_secs(60);
@@ -24,8 +25,8 @@ const LATE_MAX: Span = Span::from_secs(60);
 /// The timer fires at least this often while there are schedules, since the system clock may be set.
 const LOOK: Span = Span::from_secs(10);
 
-/// If a schedule is further ahead of the system clock than this, that clock was wrong before, and the schedule starts over. Otherwise it waits,
-/// and repeats no run. cronie has the same limit.
+/// If a cron line with a fixed minute and hour is further ahead of the system clock than this, that clock was wrong before, and the schedule
+/// starts over. Otherwise it waits, and repeats no run. cronie has the same limit. Other schedules wait no longer than [`SET_BACK_MIN`].
 const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
 
 /// A clock that goes back by less was not set.
@@ -203,7 +204,8 @@ impl Schedule {
 
     /// Finds its next time by a clock that has this time. If that clock was far ahead before, it starts over.
     fn begin_by(&mut self, system: Time) {
-        (self.created, self.progress.handled) = reached(self.created, self.progress.handled, system);
+        (self.created, self.progress.handled) =
+            reached(&self.plan.when, self.created, self.progress.handled, system);
         self.next = self.find_next();
         self.turn = self.next;
     }
@@ -230,10 +232,17 @@ impl Schedule {
 
 /// When a schedule began, and how far it is, by a clock that has this time now. A beginning by a clock that was wrong is forgotten: intervals
 /// would wait for it.
-fn reached(created: Time, handled: Time, system: Time) -> (Time, Time) {
-    let handled = if handled > system + AHEAD_MAX { system } else { handled };
+fn reached(when: &When, created: Time, handled: Time, system: Time) -> (Time, Time) {
+    let handled = if is_far_ahead(when, handled, system) { system } else { handled };
     // mutant schedule-keeps-a-wrong-beginning: created.min(handled) => created
     (created.min(handled), handled)
+}
+
+/// Whether a schedule that is at `handled` starts over by a clock that has this time.
+fn is_far_ahead(when: &When, handled: Time, system: Time) -> bool {
+    // mutant schedule-waits-for-each-wrong-clock: when.is_fixed() => true
+    let ahead_max = if when.is_fixed() { AHEAD_MAX } else { SET_BACK_MIN };
+    handled > system + ahead_max
 }
 
 impl SystemClock {
@@ -333,8 +342,8 @@ impl Schedules {
         let mut progress = before.as_ref().map_or(Progress::default(), |before| before.progress);
         match before.as_ref().filter(|before| before.plan.when == plan.when) {
             Some(before) => {
-                // mutant schedule-put-again-starts-over: reached(before.created, progress.handled, system) => (system, system)
-                (created, progress.handled) = reached(before.created, progress.handled, system);
+                // mutant schedule-put-again-starts-over: reached(&plan.when, before.created, progress.handled, system) => (system, system)
+                (created, progress.handled) = reached(&plan.when, before.created, progress.handled, system);
             }
             None => (progress.handled, progress.caught_up) = (system, 0),
         }
@@ -501,7 +510,8 @@ impl Schedules {
     /// Notes the job that a run has put for this time.
     pub fn ran(&mut self, name: &ScheduleName, due: Time, job: JobId, now: Time) {
         let ran = self.clock.at(now);
-        if self.get_mut(name).progress.handled > ran + AHEAD_MAX {
+        let schedule = self.get_mut(name);
+        if is_far_ahead(&schedule.plan.when, schedule.progress.handled, ran) {
             // Its turn to be looked at since the clock was set back has not come.
             self.update(name, |schedule| schedule.begin_by(ran));
         }

@@ -57,6 +57,11 @@ impl Cron {
         Ok((joined, Self { line, zone, follows_elapsed_time }))
     }
 
+    /// Whether it has a fixed minute and hour: a time that the clock shows twice has one run.
+    pub const fn is_fixed(&self) -> bool {
+        !self.follows_elapsed_time
+    }
+
     /// The first time after `after`.
     pub fn next(&self, after: Time) -> Option<Time> {
         let after = Timestamp::from_nanosecond(after.as_nanos().into()).ok()?;

@@ -99,6 +99,11 @@ impl When {
         &self.text
     }
 
+    /// Whether it is a cron line with a fixed minute and hour. Others go by elapsed time, or by what the clock shows.
+    pub const fn is_fixed(&self) -> bool {
+        matches!(&self.kind, Kind::Cron(cron) if cron.is_fixed())
+    }
+
     /// The first time after `after`. Intervals begin at `anchor`.
     pub fn next(&self, anchor: Time, after: Time) -> Option<Time> {
         match &self.kind {

@@ -419,7 +419,7 @@ fn a_full_standby_accepts_clients_when_others_have_left() {
         standby.start();
         standby.wait_for_readiness("ready\n");
         let crowd: Vec<_> = (0..6).map(|_| standby.client()).collect();
-        wait::until("it is full", || standby.metric("forwarded_connections") == Some(3.0));
+        wait::until("it is full", || standby.metric("replication_forwarded_connections") == Some(3.0));
         drop(crowd);
         let (client, _) = standby.serves("peek 1\r\n", "FOUND 1 3");
         standby.signal(Signal::SIGUSR1);

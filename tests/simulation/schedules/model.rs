@@ -12,6 +12,7 @@ const CATCH_UP_MAX: u32 = 100;
 
 /// A clock that is set back by more than this was wrong before.
 const WAIT_MAX: u64 = 3 * 3600 * SECOND;
+const WAIT_MAX_ELSE: u64 = 60 * SECOND;
 
 /// A tube that holds few jobs, by its rule.
 pub const FULL_TUBE: &str = "full";
@@ -197,7 +198,8 @@ impl Schedule {
 
     /// Starts over if the clock was wrong before.
     pub fn set_clock(&mut self, system: u64) {
-        if self.handled > system + WAIT_MAX {
+        let wait_max = if self.plan.times.is_fixed() { WAIT_MAX } else { WAIT_MAX_ELSE };
+        if self.handled > system + wait_max {
             self.handled = system;
         }
         self.created = self.created.min(self.handled);

@@ -149,6 +149,11 @@ impl Times {
         Self { text: words.join(" "), kind: Kind::Cron { fields, zone } }
     }
 
+    /// Whether it names an hour and a minute.
+    pub fn is_fixed(&self) -> bool {
+        matches!(&self.kind, Kind::Cron { fields, .. } if !fields[0].is_any && !fields[1].is_any)
+    }
+
     /// The first time after `after` and up to `until`, in nanoseconds. Intervals begin at `anchor`.
     pub fn first_after(&self, anchor: u64, after: u64, until: u64) -> Option<u64> {
         match &self.kind {
