@@ -9,6 +9,8 @@ use beanring::time::{Seconds, Span, Time};
 use beanring::values::schedules::{Missed, Plan};
 use beanring::values::tube_name::TubeName;
 use beanring::values::when::When;
+use beanring::wal::Batch;
+use beanring::wal::record::{Lsn, Record, Stamp};
 use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
 use beanring_testkit::scratch::Scratch;
@@ -201,6 +203,33 @@ fn tick() -> TubeName<'static> {
 fn runs_soon(engine: &Engine, system: Time) -> bool {
     let next = engine.schedule(tick()).expect("it is there").next();
     next == Some(system + Span::from_secs(600))
+}
+
+/// As a version has written it that knows a zone which this one does not.
+#[test]
+fn a_schedule_in_an_unknown_zone_stays_in_the_log_and_does_not_run() {
+    let now = Time::from_nanos(1_800_000_000_000_000_000);
+    let mut engine = Engine::new(0);
+    put(&mut engine, NAME, "every:10m", Missed::Once, now);
+    let mut logged = engine.logged_schedule(&NAME.as_bytes().into()).expect("it is there");
+    for (text, is_text) in [("0 3 * * * Mars/Olympus", true), ("every:1fortnight", true), ("a\nb", false)] {
+        assert_eq!(When::logged(text).is_some(), is_text, "{text}");
+    }
+    logged.plan.when = When::logged("0 3 * * * Mars/Olympus").expect("it is a text");
+    let mut batch = Batch::default();
+    let stamp = Stamp { seed: 0, at: Lsn(0), durable: Lsn(0) };
+    Record::Schedule(Box::new(logged)).encode(&stamp, &mut batch);
+    assert!(Record::is_sound(batch.bytes(), stamp.seed));
+    let Record::Schedule(read) = Record::decode(batch.bytes()).record else {
+        panic!("it is the record of a schedule")
+    };
+    let mut next = Engine::new(0);
+    next.restore_schedule(&read);
+    next.settle_restored(now + DAY);
+    next.check();
+    let restored = next.schedule(tick()).expect("it is kept");
+    assert_eq!((restored.next(), restored.plan.when.as_str()), (None, "0 3 * * * Mars/Olympus"));
+    assert!(next.due_schedule(now + DAY + DAY).is_none());
 }
 
 /// Only a line with a fixed minute and hour waits for the time that the clock had, so that it repeats no run.

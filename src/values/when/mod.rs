@@ -30,6 +30,8 @@ pub struct When {
 enum Kind {
     Every(Span),
     Cron(Box<Cron>),
+    /// What another version has written, and this one cannot read.
+    Unknown,
 }
 
 /// Why a text says no times.
@@ -94,6 +96,19 @@ impl When {
         Ok(Self { text, kind: Kind::Cron(Box::new(cron)) })
     }
 
+    /// Parses what a job log has. A line or a time zone that this version does not know has no times: that version may be older than the one
+    /// that has written the log, or the zone is gone since. None if it is no text of a schedule at all.
+    pub fn logged(text: &str) -> Option<Self> {
+        let is_text = text.len() <= WHEN_BYTES_MAX && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let unknown = || Self { text: text.into(), kind: Kind::Unknown };
+        is_text.then(|| Self::restore(text).unwrap_or_else(|_| unknown()))
+    }
+
+    /// Whether this version can read it.
+    pub const fn is_known(&self) -> bool {
+        !matches!(self.kind, Kind::Unknown)
+    }
+
     /// Its text, with one space between fields.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -109,6 +124,7 @@ impl When {
         match &self.kind {
             Kind::Every(every) => Some(multiple(anchor, *every, after) + *every),
             Kind::Cron(cron) => cron.next(after),
+            Kind::Unknown => None,
         }
     }
 
@@ -117,6 +133,7 @@ impl When {
         match &self.kind {
             Kind::Every(every) => multiple(anchor, *every, now),
             Kind::Cron(cron) => last_of(cron, due, now),
+            Kind::Unknown => due,
         }
     }
 

@@ -73,7 +73,7 @@ pub(super) fn parse_schedule<'a>(fixed: &[u8], rest: &'a [u8]) -> Option<LoggedS
     let (name, rest) = rest.split_at_checked(name_bytes)?;
     let (tube, rest) = rest.split_at_checked(tube_bytes)?;
     let (when, body) = rest.split_at_checked(when_bytes)?;
-    let when = When::restore(str::from_utf8(when).ok()?).ok()?;
+    let when = When::logged(str::from_utf8(when).ok()?)?;
     let is_body = body.ends_with(b"\r\n") && body.len() <= SCHEDULE_BYTES_MAX as usize + 2;
     let missed = (flags >> MISSED_SHIFT & MISSED_MASK) as usize;
     Some(LoggedSchedule {
