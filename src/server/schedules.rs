@@ -306,12 +306,13 @@ impl Core {
     }
 
     /// Has the schedules of the configuration file put, and those deleted that it had before. Warns of those that cannot run.
-    // docs/RUNBOOK.md lists this message. Bounded by SCHEDULES_MAX: before the first command.
+    // docs/RUNBOOK.md lists this message.
+    // Bounded by SCHEDULES_MAX: before the first command.
     pub(super) fn begin_configuring(&mut self) {
         for schedule in self.engine.schedules_after(None).filter(|one| !one.plan.when.is_known()) {
             let (name, when) = (schedule.name().as_str(), schedule.plan.when.as_str());
             warn!(
-                "schedule {name} does not run: this version knows no times of {when:?}; update the program, or put the schedule again"
+                "schedule {name} does not run: this version does not know the times {when}; update the program, or put the schedule again"
             );
         }
         let names: BTreeSet<&str> = self.config.schedules.iter().map(|one| &*one.name).collect();
