@@ -591,8 +591,7 @@ pub trait Backend {
     }
 
     /// Accepts up to [`ACCEPTS_MAX`] connections that wait at a listener. While accept is paused, and beyond the budget of an iteration,
-    /// they stay in its backlog.
-    /// Returns whether more may wait.
+    /// they stay in its backlog. Returns whether more may wait.
     fn accept_batch(&mut self, listener: usize) -> Result<bool, DriverError> {
         for _ in 0..ACCEPTS_MAX {
             if self.shell().is_accept_paused(listener) {

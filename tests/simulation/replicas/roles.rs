@@ -178,7 +178,7 @@ fn a_standby_does_not_drain() {
 
 /// The signal comes while the claim is under way: the program ends only when its server is settled.
 #[test]
-fn a_standby_that_stops_does_not_lead() {
+fn a_standby_that_was_told_to_stop_leaves_after_its_claim() {
     let mut site = Site::new();
     site.tell(1, Event::Stop);
     site.end_leader();

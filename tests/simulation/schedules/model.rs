@@ -10,9 +10,9 @@ use super::times::{SECOND, Times};
 /// Runs that `missed:all` makes up for in one go, with the last one.
 const CATCH_UP_MAX: u32 = 100;
 
-/// A clock that is set back by more than this was wrong before.
-const WAIT_MAX: u64 = 3 * 3600 * SECOND;
-const WAIT_MAX_ELSE: u64 = 60 * SECOND;
+/// A clock that is set back by more than this was wrong before. Lines with a fixed minute and hour wait longer than others.
+const WAIT_MAX_FIXED: u64 = 3 * 3600 * SECOND;
+const WAIT_MAX: u64 = 60 * SECOND;
 
 /// A tube that holds few jobs, by its rule.
 pub const FULL_TUBE: &str = "full";
@@ -198,7 +198,7 @@ impl Schedule {
 
     /// Starts over if the clock was wrong before.
     pub fn set_clock(&mut self, system: u64) {
-        let wait_max = if self.plan.times.is_fixed() { WAIT_MAX } else { WAIT_MAX_ELSE };
+        let wait_max = if self.plan.times.is_fixed() { WAIT_MAX_FIXED } else { WAIT_MAX };
         if self.handled > system + wait_max {
             self.handled = system;
         }
