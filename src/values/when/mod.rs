@@ -114,9 +114,13 @@ impl When {
         &self.text
     }
 
-    /// Whether it is a cron line with a fixed minute and hour. Others go by elapsed time, or by what the clock shows.
+    /// Whether it is a cron line with a fixed minute and hour, or may be one. Others go by elapsed time, or by what the clock shows.
     pub const fn is_fixed(&self) -> bool {
-        matches!(&self.kind, Kind::Cron(cron) if cron.is_fixed())
+        match &self.kind {
+            Kind::Every(_) => false,
+            Kind::Cron(cron) => cron.is_fixed(),
+            Kind::Unknown => true,
+        }
     }
 
     /// The first time after `after`. Intervals begin at `anchor`.
