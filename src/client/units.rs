@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::config::size;
 use crate::time;
+use crate::values::byte_size::largest_unit;
 
 /// A number of bytes: `512 B`, `1.5 KiB`, `12.0 MiB`. It is rounded down, so that `64.0 KiB` is never less than that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +87,7 @@ pub(super) fn counted(count: u64, what: &str) -> String {
 
 /// A number of bytes that the command line takes, with the largest unit that leaves a whole number: `1536`, `64KiB`.
 pub(super) fn whole_size(bytes: u64) -> String {
-    match size::largest_unit(bytes) {
+    match largest_unit(bytes) {
         (number, Some(unit)) => format!("{number}{}iB", unit.to_ascii_uppercase()),
         (number, None) => number.to_string(),
     }
@@ -104,6 +104,7 @@ pub(super) fn whole_time(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::size;
 
     #[test]
     fn dates_have_the_days_of_their_years() {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::values::byte_size::largest_unit;
+
 /// Why a text is not a size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeError {
@@ -54,14 +56,6 @@ impl fmt::Display for Size {
             (number, None) => write!(f, "{number}"),
         }
     }
-}
-
-/// Returns the size in the largest unit that leaves a whole number, with the letter of the unit: `k`, `m`, `g`, or none for
-/// bytes.
-pub fn largest_unit(bytes: u64) -> (u64, Option<char>) {
-    let units = [(30, 'g'), (20, 'm'), (10, 'k')];
-    let fits = |(shift, _): &(u32, char)| bytes > 0 && bytes.trailing_zeros() >= *shift;
-    units.into_iter().find(fits).map_or((bytes, None), |(shift, unit)| (bytes >> shift, Some(unit)))
 }
 
 /// Parses a number of seconds, or of another unit.

@@ -32,7 +32,13 @@ const SPARE_DESCRIPTORS: usize = 8;
 /// Descriptors that clients leave for HTTP, at most: its 64 connections, and one more that takes the place of another. With a low
 /// limit this part of it.
 const HTTP_DESCRIPTORS_MAX: u64 = 65;
-const HTTP_SHARE: u64 = 8;
+
+/// Descriptors that clients leave for the database of `--replicate`, at most: two connections, the names that are looked up for them,
+/// and files of certificates.
+const DATABASE_DESCRIPTORS_MAX: u64 = 16;
+
+/// The part of a low limit that is left for each of them.
+const RESERVED_SHARE: u64 = 8;
 
 /// Attempts to open a file of the job log that found no descriptor, and the pause between them: the loop waits for a second.
 const OPEN_ATTEMPTS: u32 = 200;
@@ -58,10 +64,12 @@ pub fn raise_limit() -> nix::Result<u64> {
     Ok(hard)
 }
 
-/// Descriptors of this limit that clients leave for HTTP.
-pub const fn reserved_for_http(limit: u64) -> u64 {
-    let share = limit / HTTP_SHARE;
-    if share < HTTP_DESCRIPTORS_MAX { share } else { HTTP_DESCRIPTORS_MAX }
+/// Descriptors of this limit that clients leave for connections over HTTP and for those to a database, if there are such.
+pub fn reserved(limit: u64, has_http: bool, has_database: bool) -> u64 {
+    let share = limit / RESERVED_SHARE;
+    let for_http = if has_http { HTTP_DESCRIPTORS_MAX.min(share) } else { 0 };
+    let for_database = if has_database { DATABASE_DESCRIPTORS_MAX.min(share) } else { 0 };
+    for_http + for_database
 }
 
 /// The approximate number of connections that fit into a limit of descriptors.
@@ -164,10 +172,13 @@ pub struct Admission {
     /// Client connections.
     open: u32,
     open_max: u32,
-    /// A client connection with this descriptor or a higher one pauses accept for clients: the rest is for probes and scrapers.
+    /// A client connection with this descriptor or a higher one pauses accept for clients: the rest is for probes, scrapers and the
+    /// database.
     fd_max: RawFd,
     /// There is such a connection.
     is_full: bool,
+    /// This server is a standby that forwards as many clients as it may.
+    is_forwarder_full: bool,
     /// When to try again to get what was missing.
     paused_until: Option<Time>,
     limit: LogLimit,
@@ -186,6 +197,7 @@ impl Admission {
             open_max: open_max.unwrap_or(u32::MAX),
             fd_max: RawFd::MAX,
             is_full: false,
+            is_forwarder_full: false,
             paused_until: None,
             limit: LogLimit::every(WARNING_INTERVAL),
             is_pause_logged: false,
@@ -194,11 +206,15 @@ impl Admission {
         }
     }
 
-    /// Keeps descriptors from clients, for connections over HTTP, of which the server has few at a time.
-    pub fn reserve_for_http(&mut self) {
+    /// Keeps descriptors from clients, for [others](reserved) of which the server has few at a time.
+    pub fn reserve(&mut self, has_http: bool, has_database: bool) {
         let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+        let reserved = reserved(limit, has_http, has_database);
+        if reserved == 0 {
+            return;
+        }
         // The kernel gives the lowest number that is free. The connection that has this one is the last.
-        let last = (limit - reserved_for_http(limit)).saturating_sub(1);
+        let last = (limit - reserved).saturating_sub(1);
         self.fd_max = RawFd::try_from(last).unwrap_or(RawFd::MAX);
     }
 
@@ -229,8 +245,20 @@ impl Admission {
             }
         }
         // Not when the pause ends: the next accept may fail like the last one.
-        if !self.is_paused(protocol) && mem::take(&mut self.is_pause_logged) {
-            info!("accept goes on: connections are accepted again");
+        self.note_end_of_pause();
+    }
+
+    /// Learns how many clients are forwarded, of at most `max`, and pauses accept for clients at the maximum.
+    #[cfg(feature = "replicate")]
+    pub fn forwarded(&mut self, open: usize, max: usize, now: Time) {
+        let was_full = mem::replace(&mut self.is_forwarder_full, open >= max);
+        if was_full != self.is_forwarder_full {
+            self.show();
+            if self.is_forwarder_full {
+                self.note_pause(now, || format!("this standby forwards {max} clients, as many as it may"));
+            } else {
+                self.note_end_of_pause();
+            }
         }
     }
 
@@ -273,7 +301,8 @@ impl Admission {
     /// metrics and probes.
     pub fn is_paused(&self, protocol: Protocol) -> bool {
         self.paused_until.is_some()
-            || protocol == Protocol::Beanstalk && (self.open >= self.open_max || self.is_full)
+            || protocol == Protocol::Beanstalk
+                && (self.open >= self.open_max || self.is_full || self.is_forwarder_full)
     }
 
     /// When to call [`resume`](Self::resume).
@@ -284,6 +313,12 @@ impl Admission {
     /// Logs how many warnings were left out, at the end of a run.
     pub fn end(&mut self) {
         self.limit.end("accept is paused");
+    }
+
+    fn note_end_of_pause(&mut self) {
+        if !self.is_paused(Protocol::Beanstalk) && mem::take(&mut self.is_pause_logged) {
+            info!("accept goes on: connections are accepted again");
+        }
     }
 
     fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
@@ -338,6 +373,8 @@ mod tests {
         admission.pause(now, Errno::EMFILE);
         assert!(admission.is_paused(Http) && admission.resume(now + ACCEPT_PAUSE));
         assert!(admission.is_paused(Beanstalk) && !admission.is_paused(Http));
+        admission.opened(Http, 9, now);
+        assert!(admission.is_pause_logged, "clients wait, though a probe does not");
         admission.closed(Http, now);
         assert!(admission.is_paused(Beanstalk));
         admission.closed(Beanstalk, now);

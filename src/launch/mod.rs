@@ -212,7 +212,8 @@ impl Prepared {
         };
         let replica = replicate::config(&config, &server_config.host.hostname);
         let replica = replica.map_err(cannot("read random numbers"))?;
-        let forwarding = replica.as_ref().map(|replica| replicate::forwarding(&config, replica));
+        let forwarding =
+            replica.as_ref().map(|replica| replicate::forwarding(&config, replica, self.descriptors_max));
         let forwarding = forwarding.transpose().map_err(cannot("start the thread that forwards"))?.flatten();
         let fences = reexec::inherited_fences();
         let server = match replica {
@@ -225,7 +226,7 @@ impl Prepared {
             }
             None => Server::with_wal(server_config, engine, log),
         };
-        report::little_memory(config.max_memory_bytes, server.memory_bytes());
+        server.warn_of_recovered();
         report::ready(clock.now().since(began));
         let serves_clear_clients = listeners.iter().any(|listener| listener.kind().is_clear());
         let expects_headers = config.proxied != Proxied::default()
@@ -318,7 +319,6 @@ fn recover(
     let segments = directory.segments().map_err(|error| refused(RecoveryError::of_directory(error)))?;
     let wal = wal_files::recover(directory, config.wal, engine, now).map_err(refused)?;
     report::recovery(directory.path(), engine.jobs().len(), segments.len(), clock.now().since(now));
-    report::dropped_keys(engine.key_stats().drops);
     Ok(wal)
 }
 

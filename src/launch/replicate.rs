@@ -22,6 +22,7 @@ mod with_database {
 
     use tracing::warn;
 
+    use super::super::warnings::clients_within;
     use super::listen_address;
     use crate::config::{Replicate, ServerConfig, SettingError};
     use crate::io::forward::{self, Forwarder};
@@ -105,10 +106,15 @@ mod with_database {
     }
 
     /// Starts the thread that forwards, if standbys do.
-    pub fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
+    pub fn forwarding(
+        config: &ServerConfig,
+        replica: &ReplicaConfig,
+        descriptors_max: u64,
+    ) -> io::Result<Option<Forwarding>> {
         let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
+        let clients_max = clients_within(config, descriptors_max).max(1);
         let settings = forward::Settings {
-            connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
+            connections_max: config.max_connections.map_or(clients_max, u64::from).min(clients_max) as usize,
             memory_max: config.max_memory_bytes.map_or(usize::MAX, |max| (max / FORWARDED_SHARE) as usize),
             keepalive: Keepalive::after(config.tcp_keepalive_s),
             gone_after: Span::from_nanos(2 * replica.me.lease.as_nanos()),
@@ -169,7 +175,7 @@ mod without_database {
         match checked {}
     }
 
-    pub const fn forwarding(_: &ServerConfig, _: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
+    pub const fn forwarding(_: &ServerConfig, _: &ReplicaConfig, _: u64) -> io::Result<Option<Forwarding>> {
         Ok(None)
     }
 

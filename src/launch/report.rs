@@ -6,11 +6,11 @@ use std::path::Path;
 use tracing::{info, warn};
 
 use super::{Prepared, warnings};
-use crate::config::size::largest_unit;
 use crate::config::{ServerConfig, Warning};
 use crate::io::socket::Listener;
 use crate::server::Protocol;
 use crate::time::Span;
+use crate::values::byte_size::Bytes;
 use crate::wal::Durability;
 use crate::wal_tool::Count;
 
@@ -130,24 +130,6 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     }
 }
 
-/// Warns of recovered jobs that leave no room for new ones.
-pub(super) fn little_memory(max: Option<u64>, used: u64) {
-    if let Some(max) = max.filter(|&max| used >= max) {
-        warn!(
-            "the recovered jobs take {}, and --max-memory is {}: put is refused with OUT_OF_MEMORY until jobs are deleted",
-            Bytes(used),
-            Bytes(max)
-        );
-    }
-}
-
-/// Warns of kept idempotency keys that the job log has and the server does not keep.
-pub(super) fn dropped_keys(count: u64) {
-    if count > 0 {
-        warn!("dropped kept idempotency keys that would take more than a quarter of --max-memory: {count}");
-    }
-}
-
 /// Logs the end of the start.
 pub(super) fn ready(took: Span) {
     let duration_ms = millis(took);
@@ -161,39 +143,4 @@ const fn millis(span: Span) -> u64 {
 /// A limit that may not be there.
 fn limit(limit: Option<impl fmt::Display>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
-}
-
-/// A number of bytes, in the largest unit that it is a multiple of.
-pub(super) struct Bytes(pub(super) u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match largest_unit(self.0) {
-            (number, Some('k')) => write!(f, "{number} KiB"),
-            (number, Some('m')) => write!(f, "{number} MiB"),
-            (number, Some(_)) => write!(f, "{number} GiB"),
-            (number, None) => write!(f, "{number} bytes"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_the_largest_unit_that_fits() {
-        for (bytes, expected) in [
-            (0, "0 bytes"),
-            (65_535, "65535 bytes"),
-            (65_536, "64 KiB"),
-            (1_048_577, "1048577 bytes"),
-            (512 << 20, "512 MiB"),
-            (3 << 30, "3 GiB"),
-            (1 << 40, "1024 GiB"),
-        ] {
-            assert_eq!(Bytes(bytes).to_string(), expected);
-        }
-        assert_eq!(limit(None::<u32>), "unlimited");
-    }
 }

@@ -4,12 +4,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::certificate::{self, Certificate};
-use super::report::Bytes;
 use crate::config::settings::Origin;
 use crate::config::{ServerConfig, SettingError, passwords};
 use crate::io::users_file::{TokenFile, UsersFile};
 use crate::io::{cgroup, descriptors, sandbox};
 use crate::time::Time;
+use crate::values::byte_size::Bytes;
 
 /// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;
@@ -134,10 +134,17 @@ pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option
     }
 }
 
+/// The approximate number of clients that fit into a limit of descriptors. A standby that forwards needs two for each.
+pub(super) fn clients_within(config: &ServerConfig, descriptors_max: u64) -> u64 {
+    let reserved = descriptors::reserved(descriptors_max, config.http.is_some(), config.replicate.is_some());
+    let left = descriptors::connections_within(descriptors_max - reserved);
+    let forwards = config.replicate.as_ref().is_some_and(|replicate| replicate.forwards);
+    if forwards { left / 2 } else { left }
+}
+
 // docs/RUNBOOK.md lists these messages.
 fn few_descriptors(config: &ServerConfig, descriptors_max: u64) -> Option<String> {
-    let for_http = if config.http.is_some() { descriptors::reserved_for_http(descriptors_max) } else { 0 };
-    let possible = descriptors::connections_within(descriptors_max - for_http);
+    let possible = clients_within(config, descriptors_max);
     let max = config.max_connections.filter(|&max| u64::from(max) > possible)?;
     Some(format!(
         "--max-connections {max}: the limit of {descriptors_max} open files leaves room for about {possible}; raise the hard \

@@ -163,6 +163,11 @@ impl Server {
         handle(self, now, event);
     }
 
+    /// Warns if recovered jobs leave no room for new ones, or if not all of the recovered idempotency keys are kept.
+    pub fn warn_of_recovered(&self) {
+        self.core.warn_of_recovered();
+    }
+
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.core.memory_bytes()
@@ -371,6 +376,7 @@ impl Core {
         self.log.begin(wal, &mut self.engine);
         self.begin_configuring();
         self.log.check_lease(&mut self.effects, now);
+        self.warn_of_recovered();
     }
 
     /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.

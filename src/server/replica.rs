@@ -12,8 +12,8 @@ use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::Wal;
 use crate::wal::replica::{
-    Damage, DatabaseReply, Epoch, Hazards, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Request,
-    Standby, patience_of_stop,
+    Damage, DatabaseReply, Epoch, Fault, Hazards, Leader, LeaderEnd, Member, Progress, ReplicaConfig,
+    Request, Standby, patience_of_stop,
 };
 
 /// The part that a server has in a replicated queue.
@@ -111,6 +111,23 @@ fn log_lease(was_over: bool, is_over: bool, lease: Span) {
         ),
         (true, false) => info!("the database acknowledges again"),
         _ => {}
+    }
+}
+
+/// Logs why a standby begins again, unless it has logged this damage.
+// docs/RUNBOOK.md lists these messages.
+fn log_fault(fault: &Fault, known: Option<&Damage>) {
+    match fault {
+        Fault::Damaged(damage) if Some(damage) == known => {}
+        Fault::Damaged(damage) => {
+            error!(
+                "cannot follow the job log in the database: {damage}; this server does not lead until it can"
+            );
+        }
+        Fault::OutOfMemory => error!(
+            "cannot follow the job log in the database: there is no memory for a job; give this machine as much as the leader has"
+        ),
+        Fault::Diverged => {}
     }
 }
 
@@ -222,14 +239,8 @@ impl Replica {
                 }
                 match progress {
                     Progress::Following => AfterReply::Nothing,
-                    Progress::Restarted => {
-                        if let Some(damage) =
-                            standby.damage().filter(|&damage| Some(damage) != known.as_ref())
-                        {
-                            error!(
-                                "cannot follow the job log in the database: {damage}; this server does not lead until it can"
-                            );
-                        }
+                    Progress::Restarted(fault) => {
+                        log_fault(&fault, known.as_ref());
                         self.counts.restarts += 1;
                         AfterReply::Restarted
                     }

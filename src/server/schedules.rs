@@ -6,6 +6,7 @@ use tracing::{info, warn};
 
 use super::access::Permit;
 use super::client_state::{BodyOf, ProtocolState};
+use super::metrics::Count;
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::{Core, Rights, Server, User};
 use crate::bodies::Slot;
@@ -183,6 +184,7 @@ impl Core {
             return Outcome::Refused(refusal);
         }
         if !self.has_memory_for_job(bytes as u32) {
+            self.counts.add(Count::MemoryRefusals, 1);
             return Outcome::Refused(Shortage::Memory.into());
         }
         let due = self.engine.system_time(now);
@@ -273,7 +275,7 @@ impl Core {
         let name = TubeName::checked_before(name).as_str();
         if space == PutSpace::Unavailable {
             warn!(
-                "schedule {name} waits: the job log has no space for its job; free space on its disk, or delete jobs{left_out}"
+                "schedule {name} waits: the job log has no space; free space on its disk, or delete jobs{left_out}"
             );
         } else {
             warn!(
@@ -374,6 +376,10 @@ impl Core {
         let name = &schedule.name;
         let space = self.log.space_for_records(bytes);
         if let Some(wait) = retry_after(space) {
+            if space == PutSpace::Unavailable {
+                let name = ScheduleName::from(name.as_bytes());
+                self.warn_waiting(&name, space, now);
+            }
             return Err(wait);
         }
         match space {

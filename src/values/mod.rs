@@ -1,8 +1,9 @@
-//! Plain values that all rooms share: names, tags, ids, rules, and the limits of the server. They own no state and know no
-//! other room but [`time`](crate::time).
+//! Plain values that all modules share: names, tags, ids, rules, and the limits of the server. They own no state and know no
+//! other module but [`time`](crate::time).
 
 pub mod account;
 pub mod budget;
+pub mod byte_size;
 pub mod histogram;
 pub mod ids;
 pub mod job_state;

@@ -28,12 +28,19 @@ pub struct Replay {
     pub(super) schedules: LoggedSchedules,
     /// Jobs with a change so far, and neither a record before it nor a later one. Compaction may append the record of a job behind its changes.
     changed: BTreeSet<JobId>,
-    /// Jobs that a group has held so far, by its name.
-    held: BTreeMap<Box<[u8]>, Vec<JobId>>,
+    /// Jobs that a group has held so far and that are not deleted, by its name.
+    held: BTreeMap<Box<[u8]>, BTreeSet<JobId>>,
     next_id: JobId,
     /// The tube of the last job, which is often that of the next one too.
     tube: Option<(Box<[u8]>, TubeKey)>,
 }
+
+/// Pauses, keys and segments that a call of [`Replay::drop_before`] drops: each takes about a microsecond.
+const DROPPED_PER_CALL: usize = 4096;
+
+/// A segment that is not needed has a live record.
+#[derive(Debug)]
+pub struct NeededRecord;
 
 /// What recovery found, for [`Wal::new`](super::Wal::new) to continue from.
 #[derive(Default)]
@@ -185,7 +192,7 @@ impl Replay {
         if matches!(state.state, LoggedState::Held(_))
             && let Some(group) = tags.aft()
         {
-            self.held.entry(group.as_bytes().into()).or_default().push(id);
+            self.held.entry(group.as_bytes().into()).or_default().insert(id);
         }
         if let Some(job) = engine.jobs().find(id) {
             // Compaction has appended it again: its body is the same.
@@ -218,14 +225,54 @@ impl Replay {
 
     fn delete(&mut self, id: JobId, engine: &mut Engine) {
         self.changed.remove(&id);
-        if let Some(job) = engine.jobs().find(id) {
-            self.index.remove(job);
-            engine.drop_restored(job);
+        let Some(job) = engine.jobs().find(id) else { return };
+        if let Some(group) = engine.tags(job).aft()
+            && let Some(ids) = self.held.get_mut(group.as_bytes())
+        {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.held.remove(group.as_bytes());
+            }
         }
+        self.index.remove(job);
+        engine.drop_restored(job);
+    }
+
+    /// Drops segments before `oldest`, which the leader does not need any more, with up to [`DROPPED_PER_CALL`] pauses and keys in them:
+    /// it has forgotten these.
+    ///
+    /// # Errors
+    /// If one of them has another live record.
+    pub fn drop_before(&mut self, oldest: SegmentNumber, engine: &mut Engine) -> Result<(), NeededRecord> {
+        let mut left = DROPPED_PER_CALL;
+        while left > 0
+            && self.index.segments() > 1
+            && let Some(segment) = self.index.oldest().filter(|&segment| segment < oldest)
+        {
+            left -= 1;
+            if let Some(tube) = self.pauses.first_in(segment) {
+                self.pauses.remove(&tube, &mut self.index);
+            } else if let Some(key) = self.kept_keys.first_in(segment) {
+                self.kept_keys.remove(&key, &mut self.index);
+                engine.drop_restored_key(key);
+            } else if self.index.has_live_in_oldest() {
+                return Err(NeededRecord);
+            } else {
+                self.index.drop_oldest();
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory of what is known about the log, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let places = self.pauses.memory_bytes() + self.kept_keys.memory_bytes() + self.rules.memory_bytes();
+        self.index.memory_bytes() + places + self.schedules.memory_bytes()
     }
 
     fn tube(&mut self, name: TubeName<'_>, engine: &mut Engine) -> TubeKey {
-        if let Some((_, tube)) = self.tube.as_ref().filter(|(last, _)| **last == *name.as_bytes()) {
+        let last = self.tube.as_ref().filter(|(last, _)| **last == *name.as_bytes());
+        if let Some((_, tube)) = last.filter(|(_, tube)| engine.tubes().get_if_there(*tube).is_some()) {
             return *tube;
         }
         let tube = engine.restore_tube(name);

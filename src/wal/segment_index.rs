@@ -41,6 +41,12 @@ struct SegmentRecords {
     garbage: u64,
 }
 
+impl SegmentRecords {
+    const fn is_live(&self) -> bool {
+        self.jobs > 0 || self.other_bytes > 0
+    }
+}
+
 const VACANT: Entry = Entry { segment: NIL, bytes: 0, next: NIL, prev: NIL };
 
 impl SegmentIndex {
@@ -168,14 +174,22 @@ impl SegmentIndex {
 
     /// The first segment with a live record; without one, the newest.
     pub fn first_live(&self) -> Option<SegmentNumber> {
-        let is_live = |segment: &&SegmentRecords| segment.jobs > 0 || segment.other_bytes > 0;
-        self.segments.iter().find(is_live).or(self.segments.back()).map(|segment| segment.number)
+        self.segments
+            .iter()
+            .find(|segment| segment.is_live())
+            .or(self.segments.back())
+            .map(|segment| segment.number)
     }
 
     /// A job whose record is in the oldest segment.
     pub fn first_job_of_oldest(&self) -> Option<JobKey> {
         let head = self.segments.front()?.head;
         (head != NIL).then_some(JobKey(head))
+    }
+
+    /// Whether a record in the oldest segment is live.
+    pub fn has_live_in_oldest(&self) -> bool {
+        self.segments.front().is_some_and(SegmentRecords::is_live)
     }
 
     /// Removes the oldest segment.

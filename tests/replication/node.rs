@@ -61,11 +61,21 @@ impl Node {
 
     /// Starts the server.
     pub fn start(&mut self) {
+        self.start_by(&[program()]);
+    }
+
+    /// Starts the server with a limit of open files.
+    pub fn start_with_descriptors(&mut self, limit: u32) {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        self.start_by(&["sh", "-c", &script, program()]);
+    }
+
+    fn start_by(&mut self, program: &[&str]) {
         assert!(self.child.is_none(), "it runs");
         let log = OpenOptions::new().create(true).append(true).open(self.log()).expect("there is space");
         let mut command = match &self.machine {
-            None => command(&[program()]),
-            Some(machine) => command(&["ip", "netns", "exec", machine, program()]),
+            None => command(program),
+            Some(machine) => command(&[&["ip", "netns", "exec", machine], program].concat()),
         };
         command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("it can be started"));

@@ -136,6 +136,11 @@ impl Forwarder {
         self.counts.open.get() >= self.connections_max as u64
     }
 
+    /// The maximum number of clients.
+    pub const fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
     /// Sets the leader. If it is another one than before, or none, all forwarded connections close, and clients that wait go on
     /// waiting. A server that becomes the leader sets its own listener for standbys, for the clients that wait here.
     pub fn lead_to(&self, target: Option<LeaderTarget>) {

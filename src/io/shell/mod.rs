@@ -154,9 +154,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             next_clock_look: Time::ZERO,
         };
         shell.note_handed_over();
-        if shell.listeners.iter().any(|watched| watched.listener.protocol() == Protocol::Http) {
-            shell.admission.reserve_for_http();
-        }
+        let has_http = shell.listeners.iter().any(|watched| watched.listener.protocol() == Protocol::Http);
+        shell.admission.reserve(has_http, shell.database.is_some());
         shell.watch_files(watched_files);
         (shell, clock)
     }
@@ -517,8 +516,6 @@ pub trait Backend {
     /// Gives the server its turn after the events of an iteration, and resumes accepting when its time has come.
     fn run_turn(&mut self) -> Result<(), DriverError> {
         let shell = self.shell();
-        #[cfg(feature = "replicate")]
-        shell.count_forwarded();
         shell.reset_lost_peers();
         shell.look_at_clock();
         shell.server.turn(shell.now);
@@ -533,6 +530,8 @@ pub trait Backend {
         }
         let shell = self.shell();
         let has_role = shell.note_role();
+        #[cfg(feature = "replicate")]
+        shell.note_forwarded();
         // Nothing tells when a client that was forwarded has left.
         let has_room = shell.database.is_some() && shell.unwatched().next().is_some();
         if shell.admission.resume(shell.now) || has_role || has_room {

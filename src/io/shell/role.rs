@@ -67,12 +67,15 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.role == ServerRole::Serving
     }
 
-    /// Counts the memory of the thread that forwards.
+    /// Counts the memory and the clients of the thread that forwards.
     #[cfg(feature = "replicate")]
-    pub(super) fn count_forwarded(&self) {
-        if let Some(Forwarding { forwarder, .. }) = &self.forwarding {
-            self.account.set(Held::Forwarded, forwarder.counts().memory.get() as usize);
-        }
+    pub(super) fn note_forwarded(&mut self) {
+        let Some(Forwarding { forwarder, .. }) = &self.forwarding else { return };
+        let counts = forwarder.counts();
+        self.account.set(Held::Forwarded, counts.memory.get() as usize);
+        // A leader accepts clients while the last ones that it forwarded as a standby leave.
+        let open = if self.role == ServerRole::Serving { 0 } else { counts.open.get() as usize };
+        self.admission.forwarded(open, forwarder.connections_max(), self.now);
     }
 
     /// Tells the thread that forwards who leads, and standbys what they must show.

@@ -23,8 +23,7 @@ impl Engine {
         self.idps.restore(kept, &mut self.store)
     }
 
-    /// Finds the tube of this name, or creates it. A tube without jobs is removed by
-    /// [`settle_restored`](Self::settle_restored).
+    /// Finds the tube of this name, or creates it. It goes with the last restored job that is in it.
     pub fn restore_tube(&mut self, name: TubeName<'_>) -> TubeKey {
         let tube = self.find_or_create_tube(name);
         self.store.tubes.key(tube)
@@ -39,7 +38,9 @@ impl Engine {
         let Restored { id, created, ttr, tube, tags, notes, state, body } = restored;
         let tags_key = self.store_tags(tags);
         let new = NewJob { id, pri: state.pri, delay: state.delay, ttr, body, tags_key };
-        let job = self.store.jobs.insert(new, self.store.tubes.slot(tube), created);
+        let tube = self.store.tubes.slot(tube);
+        self.store.pin(tube);
+        let job = self.store.jobs.insert(new, tube, created);
         self.keep_ids_above(id);
         self.restore_state(job, &state);
         self.restore_notes(job, &notes);
@@ -60,7 +61,10 @@ impl Engine {
 
     /// Moves a restored job that is not settled to another tube.
     pub fn restore_tube_of(&mut self, job: JobKey, tube: TubeKey) {
-        self.store.jobs.get_mut(job).tube = self.store.tubes.slot(tube);
+        let tube = self.store.tubes.slot(tube);
+        self.store.pin(tube);
+        let before = std::mem::replace(&mut self.store.jobs.get_mut(job).tube, tube);
+        self.store.unpin(before, &mut self.effects.changes);
     }
 
     /// Replaces the persistent state of a restored job that is not settled.
@@ -117,8 +121,15 @@ impl Engine {
 
     /// Deletes a restored job that is not settled.
     pub fn drop_restored(&mut self, job: JobKey) {
+        let tube = self.store.jobs.get(job).tube;
         self.notes.forget(job, &mut self.store);
         self.store.jobs.remove(job, &mut self.store.bodies);
+        self.store.unpin(tube, &mut self.effects.changes);
+    }
+
+    /// Forgets the restored key of a deleted job, if its time is not over.
+    pub fn drop_restored_key(&mut self, slot: IdpSlot) {
+        self.idps.drop_restored(slot, &mut self.store, &mut self.effects);
     }
 
     /// Moves all restored jobs to the containers of their states, and gives them their idempotency keys. No delay becomes longer than it was at first: the job log may
@@ -138,7 +149,11 @@ impl Engine {
         let (mut buried, mut held, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
             let Job { id, state, created, tube, .. } = *self.store.jobs.get(job);
-            self.store.tubes[tube].body_bytes += self.store.body_bytes(job);
+            let body_bytes = self.store.body_bytes(job);
+            let record = &mut self.store.tubes[tube];
+            record.body_bytes += body_bytes;
+            // It enters a container below.
+            record.pins -= 1;
             let is_held = state == JobState::Held && self.store.tags(job).aft().is_some();
             match (state, self.store.jobs.lifecycle(job)) {
                 (_, Some(lifecycle)) if is_held => {

@@ -6,6 +6,8 @@
 
 mod gauge;
 
+use tracing::warn;
+
 pub(super) use self::gauge::{Kept, MemoryGauge};
 use super::beanstalk::Session;
 use super::client_state::{BodyOf, Incoming, Input, ProtocolState, Skipped};
@@ -16,6 +18,7 @@ use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
 use crate::queue::BatchRoom;
+use crate::values::byte_size::Bytes;
 use crate::values::ids::ClientKey;
 use crate::values::limits::{
     ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX, TUBE_NAME_BYTES_MAX,
@@ -103,11 +106,11 @@ impl Core {
         growth == 0 || self.makes_room(growth, max)
     }
 
-    /// Whether there is memory for a job that the server puts, with this body, given with its CR LF.
+    /// Whether there is memory for a job that the server puts, with this body, given with its CR LF. Counts no refusal: the job may wait.
     pub(super) fn has_memory_for_job(&mut self, body_bytes: u32) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };
         let growth = self.engine.job_growth(1) + self.engine.bodies().growth(body_bytes);
-        growth == 0 || self.makes_room(growth, max)
+        growth == 0 || self.finds_room(growth, max)
     }
 
     /// Whether there is memory for the jobs of a batch, whose bodies and tags are there.
@@ -200,8 +203,34 @@ impl Core {
         self.memory_bytes() + self.engine.reserved_memory_bytes() as u64
     }
 
-    /// Whether `growth` more bytes fit below the limit `max`, if need be in place of memory kept for reuse.
+    /// Warns of recovered jobs that leave no room for new ones, and of idempotency keys in the job log that the server does not keep.
+    // docs/RUNBOOK.md lists these messages.
+    pub(super) fn warn_of_recovered(&self) {
+        let (used, drops) = (self.memory_bytes(), self.engine.key_stats().drops);
+        if let Some(max) = self.config.max_memory_bytes.filter(|&max| used >= max) {
+            warn!(
+                "the recovered jobs take {}, and --max-memory is {}: put is refused with OUT_OF_MEMORY until jobs are deleted",
+                Bytes(used),
+                Bytes(max)
+            );
+        }
+        if drops > 0 {
+            warn!(
+                "dropped kept idempotency keys that would take more than a quarter of --max-memory: {drops}"
+            );
+        }
+    }
+
+    /// Whether `growth` more bytes fit below the limit `max`, if need be in place of memory kept for reuse. Counts a refusal.
     fn makes_room(&mut self, growth: usize, max: u64) -> bool {
+        let has_room = self.finds_room(growth, max);
+        if !has_room {
+            self.counts.add(Count::MemoryRefusals, 1);
+        }
+        has_room
+    }
+
+    fn finds_room(&mut self, growth: usize, max: u64) -> bool {
         let taken = self.charged_bytes();
         let charged = taken + growth as u64;
         if charged <= max {
@@ -213,8 +242,6 @@ impl Core {
             // Many bodies may grow in one iteration, and together by more than the piece that it returns at its end.
             bodies.reclaim_now(taken.saturating_sub(max) as usize);
             bodies.want((charged - max) as usize);
-        } else {
-            self.counts.add(Count::MemoryRefusals, 1);
         }
         has_room
     }

@@ -158,6 +158,7 @@ impl Follower {
         while let Some((_, chunk)) = chunks.next_if(|(position, _)| *position == self.next) {
             self.chunk(chunk, engine)?;
         }
+        self.drop_segments(engine)?;
         for (position, chunk) in chunks {
             self.check_behind_gap(*position, chunk)?;
             // mutant replica-gap-half-checked: adds break;
@@ -319,6 +320,18 @@ impl Follower {
         Ok(())
     }
 
+    /// Drops segments that the leader does not need any more.
+    fn drop_segments(&mut self, engine: &mut Engine) -> Result<(), Damage> {
+        let (next, oldest) = (self.next, self.oldest);
+        self.replay.drop_before(oldest, engine).map_err(|_| Damage::Records(next))?;
+        if let Some(kept) = self.replay.index.oldest() {
+            while self.starts.front().is_some_and(|&(first, _)| first < kept) {
+                self.starts.pop_front();
+            }
+        }
+        Ok(())
+    }
+
     /// The epoch of the last chunk.
     pub const fn epoch(&self) -> Epoch {
         self.epoch
@@ -344,11 +357,11 @@ impl Follower {
         self.last_kind == Kind::Epoch && self.epoch == epoch
     }
 
-    /// Memory of an incomplete batch and of what is noted about chunks, in bytes.
+    /// Memory of an incomplete batch, of what is noted about chunks and of what is known about the log, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let unproven = self.unproven.capacity() * size_of::<(Lsn, Witness)>();
         let starts = self.starts.capacity() * size_of::<(SegmentNumber, Position)>();
-        self.batch.bytes.capacity() + unproven + starts
+        self.batch.bytes.capacity() + unproven + starts + self.replay.memory_bytes()
     }
 
     /// Whether all segments that are needed are there. Meaningful at the end of the log.

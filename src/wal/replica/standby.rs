@@ -139,7 +139,7 @@ pub enum Progress {
     /// The server leads: call [`Standby::lead`].
     Leads,
     /// The log is read again from its beginning: the caller empties the queue.
-    Restarted,
+    Restarted(Fault),
 }
 
 impl Standby {
@@ -431,10 +431,10 @@ impl Standby {
     }
 
     fn failed(&mut self, fault: Fault, leader: Option<(Epoch, Member)>, now: Time) -> Progress {
-        let again_at = match fault {
+        let again_at = match &fault {
             Fault::Diverged => now,
             Fault::Damaged(damage) => {
-                self.damage = Some(damage);
+                self.damage = Some(damage.clone());
                 now + REPAIRED_AFTER
             }
             Fault::OutOfMemory => now + REPAIRED_AFTER,
@@ -443,7 +443,7 @@ impl Standby {
         (self.follower, self.seen, self.claim) = (None, None, None);
         self.unfollowed = leader;
         self.read = Read::Wanted(again_at);
-        Progress::Restarted
+        Progress::Restarted(fault)
     }
 
     fn was_watched(&mut self, term: Term, result: Result<(), Failure>, now: Time) {

@@ -328,15 +328,9 @@ impl ServerProcess {
         pages * 4096
     }
 
-    /// Returns the memory that belongs to the process alone. Resident memory also has the pages of the program, which the
-    /// kernel drops when memory is short, and reads again when they are used.
+    /// Returns the memory that belongs to the process alone.
     pub fn anonymous_bytes(&self) -> usize {
-        let sums = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).expect("it runs");
-        let kib = |name: &str| {
-            let line = sums.lines().find_map(|line| line.strip_prefix(name)).expect("all sums are there");
-            line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
-        };
-        1024 * (kib("Anonymous:") + kib("Swap:"))
+        anonymous_bytes(self.child.id())
     }
 
     /// Returns the number of open descriptors.
@@ -555,4 +549,15 @@ impl Address {
             }
         }
     }
+}
+
+/// Returns the memory that belongs to a process alone. Resident memory also has the pages of the program, which the kernel drops when
+/// memory is short, and reads again when they are used.
+pub fn anonymous_bytes(pid: u32) -> usize {
+    let sums = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
+    let kib = |name: &str| {
+        let line = sums.lines().find_map(|line| line.strip_prefix(name)).expect("all sums are there");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
+    };
+    1024 * (kib("Anonymous:") + kib("Swap:"))
 }

@@ -8,6 +8,7 @@ mod older;
 mod pages;
 mod servers;
 mod shown;
+mod standby;
 mod store;
 mod tool;
 mod transfer;

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::put;
-use beanring_testkit::driver;
 use beanring_testkit::postgres::End;
 use beanring_testkit::scratch::{Scratch, secret};
 use beanring_testkit::wait;
@@ -406,27 +405,4 @@ fn deletions_go_on_while_the_database_is_full() {
         client.expect(&format!("peek {id}\r\n"), &expected);
     }
     assert_eq!(client.stat("current-jobs-ready"), left);
-}
-
-#[test]
-fn a_full_standby_accepts_clients_when_others_have_left() {
-    let Some(site) = site("a full standby") else { return };
-    let (leader, mut client) = start(&site.url(), &[]);
-    client.expect(&put(0, 0, "one"), "INSERTED 1");
-    for io in driver::allowed("a full standby") {
-        let flags = ["--max-connections", "3", "--io", io.name()];
-        let mut standby = Node::new(&site.url(), &flags, None);
-        standby.start();
-        standby.wait_for_readiness("ready\n");
-        let crowd: Vec<_> = (0..6).map(|_| standby.client()).collect();
-        wait::until("it is full", || standby.metric("replication_forwarded_connections") == Some(3.0));
-        drop(crowd);
-        let (client, _) = standby.serves("peek 1\r\n", "FOUND 1 3");
-        standby.signal(Signal::SIGUSR1);
-        standby.wait_for("not draining: this server is a standby");
-        standby.wait_for_readiness("ready\n");
-        drop(client);
-        assert_eq!(standby.terminate(), Some(0), "{}", standby.log_text());
-    }
-    drop(leader);
 }

@@ -282,6 +282,13 @@ impl IdpKeys {
         IdpSlot(slot)
     }
 
+    /// Forgets a restored key, if it is kept.
+    pub fn drop_restored(&mut self, slot: IdpSlot, store: &mut Store, effects: &mut Effects) {
+        if self.kept_key(slot, &store.bodies).is_some() {
+            self.forget(slot.0, store, effects);
+        }
+    }
+
     /// Forgets kept keys whose time is over or that pass the share, and keeps none for longer than its time to live from now
     /// on.
     // Bounded by recovery: no client is connected.
