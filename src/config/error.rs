@@ -28,6 +28,10 @@ pub enum ConfigError {
     /// One source has two settings of the same thing, and no order that would tell which one counts.
     #[error("{one} and {} set the same thing; remove one of them", .other.beside())]
     Alternatives { one: Origin, other: Origin },
+    #[error(
+        "schedule {name}: its body has {bytes} bytes, and the maximum job size is {max}; shorten it, or raise -z"
+    )]
+    ScheduleBody { name: String, bytes: usize, max: u32 },
     #[error("{setting}: {error}")]
     Unreadable { setting: Setting, error: FileError },
     #[error("{path}:{line}:{column}: {}{problem}", with_colon(.text))]

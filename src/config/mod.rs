@@ -211,6 +211,9 @@ impl ServerConfig {
         let max_memory_bytes = memory_limit(given)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
+        if let Some((bytes, _)) = &job_bytes_max {
+            check_bodies(&given.schedules, *bytes)?;
+        }
         let job_bytes_max = if wal_dir.is_some() || replicate.is_some() {
             job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?
         } else {
@@ -292,6 +295,15 @@ impl Setting {
     fn error(&self, problem: Problem) -> ConfigError {
         ConfigError::Value { setting: self.clone(), problem }
     }
+}
+
+/// Refuses schedules whose jobs could not be put.
+fn check_bodies(schedules: &[ConfiguredSchedule], job_bytes_max: u32) -> Result<(), ConfigError> {
+    let too_large = schedules.iter().find(|one| one.body_bytes() > job_bytes_max as usize);
+    too_large.map_or(Ok(()), |one| {
+        let (name, bytes) = (one.name.clone(), one.body_bytes());
+        Err(ConfigError::ScheduleBody { name, bytes, max: job_bytes_max })
+    })
 }
 
 /// The flags that need `--http`.

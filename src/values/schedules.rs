@@ -67,6 +67,13 @@ pub struct ConfiguredSchedule {
     pub body: Vec<u8>,
 }
 
+impl ConfiguredSchedule {
+    /// The size of the body without its CR LF.
+    pub const fn body_bytes(&self) -> usize {
+        self.body.len() - 2
+    }
+}
+
 /// How far a schedule is. The job log keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {

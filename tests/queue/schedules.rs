@@ -283,3 +283,25 @@ fn intervals_do_not_wait_for_a_beginning_by_a_clock_that_was_wrong() {
     next.settle_restored(right + Span::from_secs(1));
     assert!(runs_soon(&next, right), "after a run and a start");
 }
+
+/// A machine without a clock of its own begins in 1970, until it asks others.
+#[test]
+fn a_clock_that_is_set_for_the_first_time_is_no_outage() {
+    // 12:00 in UTC.
+    let noon = Time::from_nanos(1_800_014_400_000_000_000);
+    let mut before = Engine::new(0);
+    put(&mut before, "daily", "0 3 * * *", Missed::All, noon);
+    let logged = before.logged_schedule(&b"daily"[..].into()).expect("it is there");
+
+    let (mut engine, boot) = (Engine::new(0), Time::from_nanos(60_000_000_000));
+    engine.restore_schedule(&logged);
+    engine.settle_restored(boot);
+    put(&mut engine, NAME, "every:10m", Missed::All, boot);
+    assert!(engine.due_schedule(boot).is_none(), "it waits until the clock is set");
+    engine.set_system_time(noon + DAY, boot);
+    while engine.recheck_schedule(boot) {}
+    engine.check();
+    let daily = engine.schedule(TubeName::new(b"daily").expect("a name")).expect("it is there").next();
+    assert_eq!(daily, Some(noon + Span::from_secs(15 * 3600)), "only the night between was missed");
+    assert!(runs_soon(&engine, noon + DAY), "there are no times before the clock was set");
+}

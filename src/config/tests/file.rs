@@ -307,6 +307,14 @@ fn a_mistake_in_a_schedule_has_its_place() {
 }
 
 #[test]
+fn a_schedule_whose_jobs_the_server_would_refuse_is_an_error() {
+    let text = "[[schedule]]\nname = \"n\"\ntube = \"t\"\nwhen = \"every:9\"\nbody = \"1234\"\n";
+    assert!(with_file(text, "-z 4").is_ok());
+    let error = "schedule n: its body has 4 bytes, and the maximum job size is 3; shorten it, or raise -z";
+    assert_eq!(with_file(text, "-z 3").unwrap_err(), error);
+}
+
+#[test]
 fn a_mistake_in_a_rule_has_its_place() {
     let many: String = (0..=RULED_TUBES_MAX).map(|tube| format!("[tubes.t{tube}]\nrate = 1\n")).collect();
     for (text, error) in [

@@ -29,6 +29,10 @@ const LOOK: Span = Span::from_secs(10);
 /// starts over. Otherwise it waits, and repeats no run. cronie has the same limit. Other schedules wait no longer than [`SET_BACK_MIN`].
 const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
 
+/// A system clock before this time was never set: the machine has no other clock, and the year is 1970. No schedule starts over for it,
+/// and what it said is forgotten once it is set.
+const SET_FROM: Time = Time::from_nanos(365 * 86_400 * 1_000_000_000);
+
 /// A clock that goes back by less was not set.
 const SET_BACK_MIN: Span = Span::from_secs(60);
 
@@ -50,7 +54,7 @@ pub struct Schedules {
     clock: SystemClock,
     /// The memory of names and times.
     text_bytes: usize,
-    /// The first of those that are still to be looked at since the system clock was set back.
+    /// The first of those that are still to be looked at since the system clock was set back, or for the first time.
     recheck: Option<ScheduleName>,
     /// How many come from the configuration file.
     configured: usize,
@@ -233,6 +237,10 @@ impl Schedule {
 /// When a schedule began, and how far it is, by a clock that has this time now. A beginning by a clock that was wrong is forgotten: intervals
 /// would wait for it.
 fn reached(when: &When, created: Time, handled: Time, system: Time) -> (Time, Time) {
+    // mutant schedule-makes-up-for-time-before-the-clock-was-set: handled < SET_FROM && SET_FROM <= system => false
+    if handled < SET_FROM && SET_FROM <= system {
+        return (system, system);
+    }
     let handled = if is_far_ahead(when, handled, system) { system } else { handled };
     // mutant schedule-keeps-a-wrong-beginning: created.min(handled) => created
     (created.min(handled), handled)
@@ -242,7 +250,8 @@ fn reached(when: &When, created: Time, handled: Time, system: Time) -> (Time, Ti
 fn is_far_ahead(when: &When, handled: Time, system: Time) -> bool {
     // mutant schedule-waits-for-each-wrong-clock: when.is_fixed() => true
     let ahead_max = if when.is_fixed() { AHEAD_MAX } else { SET_BACK_MIN };
-    handled > system + ahead_max
+    // mutant schedule-starts-over-before-the-clock-is-set: SET_FROM <= system && handled => handled
+    SET_FROM <= system && handled > system + ahead_max
 }
 
 impl SystemClock {
@@ -325,7 +334,7 @@ impl Schedules {
         // mutant schedule-clock-is-never-set: nanos(system) - nanos(now) => 0
         self.clock.ahead = nanos(system) - nanos(now);
         // mutant schedule-waits-for-a-wrong-clock: before > system + SET_BACK_MIN => false
-        if before > system + SET_BACK_MIN {
+        if before > system + SET_BACK_MIN || before < SET_FROM && SET_FROM <= system {
             // Bounded by one: the first name.
             self.recheck = self.by_name.keys().next().cloned();
         }
