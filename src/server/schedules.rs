@@ -311,16 +311,19 @@ impl Core {
     // docs/RUNBOOK.md lists this message.
     // Bounded by SCHEDULES_MAX: before the first command.
     pub(super) fn begin_configuring(&mut self) {
-        for schedule in self.engine.schedules_after(None).filter(|one| !one.plan.when.is_known()) {
-            let (name, when) = (schedule.name().as_str(), schedule.plan.when.as_str());
-            warn!(
-                "schedule {name} does not run: this version does not know the times {when}; update the program, or put the schedule again"
-            );
-        }
         let names: BTreeSet<&str> = self.config.schedules.iter().map(|one| &*one.name).collect();
-        let all = self.engine.schedules_after(None);
-        let gone = all.filter(|one| one.is_configured && !names.contains(one.name().as_str()));
-        let gone: Vec<ScheduleName> = gone.map(Schedule::shared_name).collect();
+        let mut gone = Vec::new();
+        for schedule in self.engine.schedules_after(None) {
+            let (name, when) = (schedule.name().as_str(), &schedule.plan.when);
+            if schedule.is_configured && !names.contains(name) {
+                gone.push(schedule.shared_name());
+            } else if !when.is_known() {
+                warn!(
+                    "schedule {name} does not run: this version does not know the times {}; update the program, or put the schedule again",
+                    when.as_str()
+                );
+            }
+        }
         let is_needed = !gone.is_empty() || !self.config.schedules.is_empty();
         self.puts.configuring = is_needed.then_some(Configuring { gone, next: 0, earliest: Time::ZERO });
     }

@@ -5,7 +5,9 @@ use beanring::io::users_file;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Service};
-use beanring::time::{Span, Time};
+use beanring::time::{Seconds, Span, Time};
+use beanring::values::schedules::{ConfiguredSchedule, Missed, Plan};
+use beanring::values::when::When;
 use beanring::wal::{DiskOperation, Durability, LogReply, LogRequest, WalConfig};
 use beanring_testkit::client::put;
 use beanring_testkit::config::config;
@@ -454,4 +456,47 @@ fn a_connection_that_closes_waits_for_its_commit() {
         free_space(&mut server);
         assert_eq!(server.replies(client), "DELETED\r\n", "{mode:?}");
     }
+}
+
+/// A schedule of the last configuration, which this one lacks, cannot be deleted for want of space when a client puts it again.
+#[test]
+fn a_schedule_that_a_client_has_put_again_is_not_deleted_for_the_configuration() {
+    for mode in MODES {
+        let with = |schedules, disk, now| {
+            Stepped::recovered(Config { schedules, ..config(65_535) }, mode, SEGMENT_BYTES, disk, now)
+        };
+        let mut server = with(vec![nightly()], Disk::new(100, false), BEGIN);
+        server.pass(Span::from_secs(5));
+        let client = server.open();
+        server.disk.room = 3;
+        for bytes in [30_000, 1000, 1] {
+            while server.command(client, &put(0, 0, &"x".repeat(bytes))) != OUT_OF_MEMORY {}
+        }
+        server.disk.crash(Crash::Killed, &mut server.random);
+        let mut server = with(Vec::new(), server.disk, server.now);
+        server.pass(Span::from_secs(5));
+        let client = server.open();
+        let configured = |server: &mut Stepped| {
+            let stats = server.command(client, "schedule-stats nightly\r\n");
+            stats.lines().find_map(|line| line.strip_prefix("configured: ")).map(str::to_owned)
+        };
+        assert_eq!(configured(&mut server).as_deref(), Some("true"), "there is no space for its deletion");
+        server.disk.room = 200;
+        let put = "schedule-put nightly 0 0 60 1 mail every:2h\r\nx\r\n";
+        let mut reply = String::new();
+        while reply != "SCHEDULED\r\n" {
+            reply = server.command(client, put);
+            server.pass(Span::from_millis(1));
+        }
+        server.pass(Span::from_secs(5));
+        assert_eq!(configured(&mut server).as_deref(), Some("false"));
+    }
+}
+
+fn nightly() -> ConfiguredSchedule {
+    let when = When::parse("every:1h", Time::ZERO).expect("a time");
+    let (delay, ttr) = (Seconds::ZERO, Seconds::whole(60));
+    let plan = Plan { when, pri: 0, delay, ttr, missed: Missed::Once, overlaps: true };
+    let [name, tube] = ["nightly", "mail"].map(str::to_owned);
+    ConfiguredSchedule { name, tube, plan, body: b"x\r\n".to_vec() }
 }
