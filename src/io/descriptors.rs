@@ -48,6 +48,9 @@ const OPEN_PAUSE: Span = Span::from_millis(5);
 /// pause is for descriptors that others free.
 pub(super) const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
+/// What an operator can do about too few descriptors.
+const RAISE: &str = "; raise the limit of open files (ulimit -n, LimitNOFILE=)";
+
 /// The shortest time between warnings about pauses. A client at the maximum that reconnects causes one each time.
 const WARNING_INTERVAL: Span = Span::from_secs(10);
 
@@ -177,6 +180,9 @@ pub struct Admission {
     fd_max: RawFd,
     /// There is such a connection.
     is_full: bool,
+    /// Clients that are forwarded to a leader.
+    #[cfg(feature = "replicate")]
+    forwarded: usize,
     /// This server is a standby that forwards as many clients as it may.
     is_forwarder_full: bool,
     /// When to try again to get what was missing.
@@ -184,6 +190,8 @@ pub struct Admission {
     limit: LogLimit,
     /// A line said that accept is paused, and none that it is not.
     is_pause_logged: bool,
+    /// Why accept is paused, if no line has said so.
+    unlogged: Option<String>,
     counts: Rc<Counts>,
     /// Filled before connections are accepted again.
     spares: Option<Arc<SpareDescriptors>>,
@@ -197,10 +205,13 @@ impl Admission {
             open_max: open_max.unwrap_or(u32::MAX),
             fd_max: RawFd::MAX,
             is_full: false,
+            #[cfg(feature = "replicate")]
+            forwarded: 0,
             is_forwarder_full: false,
             paused_until: None,
             limit: LogLimit::every(WARNING_INTERVAL),
             is_pause_logged: false,
+            unlogged: None,
             counts,
             spares,
         }
@@ -226,7 +237,7 @@ impl Admission {
     /// Pauses accept for a moment, since it failed for want of something.
     pub fn pause(&mut self, now: Time, errno: Errno) {
         self.paused_until = Some(now + ACCEPT_PAUSE);
-        self.note_pause(now, || errno.desc().to_owned());
+        self.note_pause(now, || describe(errno));
         self.show();
     }
 
@@ -241,24 +252,30 @@ impl Admission {
                 return self.note_pause(now, || format!("--max-connections {open} is reached"));
             }
             if self.is_full {
-                return self.note_pause(now, || Errno::EMFILE.desc().to_owned());
+                return self.note_pause(now, || describe(Errno::EMFILE));
             }
         }
         // Not when the pause ends: the next accept may fail like the last one.
         self.note_end_of_pause();
     }
 
-    /// Learns how many clients are forwarded, of at most `max`, and pauses accept for clients at the maximum.
+    /// Learns how many clients are forwarded. At the maximum of a standby, accept is paused for clients. Fewer than before may have left
+    /// the descriptors that a leader lacks.
     #[cfg(feature = "replicate")]
-    pub fn forwarded(&mut self, open: usize, max: usize, now: Time) {
-        let was_full = mem::replace(&mut self.is_forwarder_full, open >= max);
-        if was_full != self.is_forwarder_full {
+    pub fn forwarded(&mut self, open: usize, max: Option<usize>, now: Time) {
+        let was_paused = self.is_paused(Protocol::Beanstalk);
+        self.is_full &= open >= mem::replace(&mut self.forwarded, open);
+        let was_full = mem::replace(&mut self.is_forwarder_full, max.is_some_and(|max| open >= max));
+        if self.is_forwarder_full && !was_full {
+            let open_max = self.open_max as usize;
+            self.note_pause(now, || match max {
+                Some(max) if max == open_max => format!("--max-connections {max} is reached"),
+                _ => format!("this standby forwards {open} clients, and has descriptors for no more{RAISE}"),
+            });
+        }
+        if was_paused != self.is_paused(Protocol::Beanstalk) {
             self.show();
-            if self.is_forwarder_full {
-                self.note_pause(now, || format!("this standby forwards {max} clients, as many as it may"));
-            } else {
-                self.note_end_of_pause();
-            }
+            self.note_end_of_pause();
         }
     }
 
@@ -280,6 +297,7 @@ impl Admission {
     /// Ends a pause whose time has come. Returns whether it did: then some listener may be [paused](Self::is_paused) no
     /// longer.
     pub fn resume(&mut self, now: Time) -> bool {
+        self.log_lasting_pause(now);
         if self.paused_until.is_none_or(|until| now < until) {
             return false;
         }
@@ -306,28 +324,57 @@ impl Admission {
     }
 
     /// When to call [`resume`](Self::resume).
-    pub const fn deadline(&self) -> Option<Time> {
-        self.paused_until
+    pub fn deadline(&self) -> Option<Time> {
+        let unlogged = self.unlogged.as_ref().map(|_| self.limit.next());
+        self.paused_until.into_iter().chain(unlogged).min()
     }
 
     /// Logs how many warnings were left out, at the end of a run.
     pub fn end(&mut self) {
+        self.leave_out();
         self.limit.end("accept is paused");
     }
 
+    /// Counts a pause that has ended, or has another reason now, before a line could say so.
+    fn leave_out(&mut self) {
+        if self.unlogged.take().is_some() {
+            self.limit.leave_out();
+        }
+    }
+
     fn note_end_of_pause(&mut self) {
-        if !self.is_paused(Protocol::Beanstalk) && mem::take(&mut self.is_pause_logged) {
+        if self.is_paused(Protocol::Beanstalk) {
+            return;
+        }
+        self.leave_out();
+        if mem::take(&mut self.is_pause_logged) {
             info!("accept goes on: connections are accepted again");
         }
     }
 
     fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
         self.counts.kept().accept_pauses += 1;
+        self.leave_out();
+        self.unlogged = Some(why());
+        self.log_lasting_pause(now);
+    }
+
+    /// Says that accept is paused, once a line may.
+    fn log_lasting_pause(&mut self, now: Time) {
+        if self.unlogged.is_none() || now < self.limit.next() {
+            return;
+        }
+        let Some(why) = self.unlogged.take().filter(|_| self.is_paused(Protocol::Beanstalk)) else { return };
         if let Some(left_out) = self.limit.admit(now) {
             self.is_pause_logged = true;
-            warn!("accept is paused, new connections wait in the listen backlog: {}{left_out}", why());
+            warn!("accept is paused, new connections wait in the listen backlog: {why}{left_out}");
         }
     }
+}
+
+fn describe(errno: Errno) -> String {
+    let remedy = if matches!(errno, Errno::EMFILE) { RAISE } else { "" };
+    format!("{}{remedy}", errno.desc())
 }
 
 #[cfg(test)]
@@ -379,6 +426,25 @@ mod tests {
         assert!(admission.is_paused(Beanstalk));
         admission.closed(Beanstalk, now);
         assert!(admission.resume(now) && !admission.is_paused(Beanstalk) && !counts.kept().is_accept_paused);
+    }
+
+    #[test]
+    fn a_pause_that_lasts_is_logged_when_a_line_may() {
+        use Protocol::Beanstalk;
+        let (counts, start) = (Rc::new(Counts::default()), Time::from_nanos(1_000_000_000_000));
+        let mut admission = Admission::new(Some(1), None, counts);
+        admission.opened(Beanstalk, 9, start);
+        assert!(admission.is_pause_logged && admission.deadline().is_none());
+        admission.closed(Beanstalk, start);
+        admission.resume(start);
+        admission.opened(Protocol::Http, 9, start);
+        assert!(!admission.is_pause_logged, "accept goes on");
+        let again = start + Span::from_secs(1);
+        admission.opened(Beanstalk, 9, again);
+        assert!(!admission.is_pause_logged);
+        assert_eq!(admission.deadline(), Some(start + WARNING_INTERVAL));
+        admission.resume(start + WARNING_INTERVAL);
+        assert!(admission.is_pause_logged && admission.deadline().is_none());
     }
 
     #[test]

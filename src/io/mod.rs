@@ -105,9 +105,7 @@ pub type Forwarding = std::convert::Infallible;
 pub struct Forwarding {
     /// The thread that forwards.
     pub forwarder: forward::Forwarder,
-    /// The address of the listener for standbys of this server itself. When it leads, clients that wait for a leader come here.
-    pub own_address: String,
-    /// What standbys must show then.
+    /// What standbys must show when this server leads.
     pub own_secret: u64,
 }
 

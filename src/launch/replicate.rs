@@ -15,7 +15,6 @@ use crate::wal::{Destination, Durability, WalConfig};
 mod with_database {
     use std::error::Error;
     use std::io;
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
     use std::path::PathBuf;
     use std::thread;
     use std::time::Duration;
@@ -29,7 +28,6 @@ mod with_database {
     use crate::io::lost_peers::Keepalive;
     use crate::io::replica::{self, CheckError, Known, PostgresStore, Settings};
     use crate::io::signal::refuse_to_go_on;
-    use crate::io::socket::Address;
     use crate::io::{Database, Forwarding, reexec};
     use crate::server::Server;
     use crate::time::Span;
@@ -111,7 +109,9 @@ mod with_database {
         replica: &ReplicaConfig,
         descriptors_max: u64,
     ) -> io::Result<Option<Forwarding>> {
-        let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
+        if listen_address(config).is_none() {
+            return Ok(None);
+        }
         let clients_max = clients_within(config, descriptors_max).max(1);
         let settings = forward::Settings {
             connections_max: config.max_connections.map_or(clients_max, u64::from).min(clients_max) as usize,
@@ -121,14 +121,7 @@ mod with_database {
             ..forward::Settings::default()
         };
         let forwarder = Forwarder::start(settings)?;
-        let own = match host.parse() {
-            Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.into(),
-            Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.into(),
-            Ok(address) => address,
-            Err(_) => unreachable!("a listener for standbys has an address"),
-        };
-        let own_address = SocketAddr::from((own, port)).to_string();
-        Ok(Some(Forwarding { forwarder, own_address, own_secret: replica.me.secret }))
+        Ok(Some(Forwarding { forwarder, own_secret: replica.me.secret }))
     }
 
     /// Has the server show what it forwards.

@@ -33,6 +33,12 @@ impl LogLimit {
         Self { lines_max, interval, begin: None, lines: 0, left_out: 0 }
     }
 
+    /// From when on a line may be logged.
+    pub fn next(&self) -> Time {
+        let is_used_up = self.lines == self.lines_max;
+        self.begin.filter(|_| is_used_up).map_or(Time::ZERO, |begin| begin + self.interval)
+    }
+
     /// Returns how many lines were left out, if one may be logged now. Otherwise counts this one as left out.
     pub fn admit(&mut self, now: Time) -> Option<LeftOut> {
         if self.begin.is_none_or(|at| now.since(at) >= self.interval) {
@@ -44,6 +50,11 @@ impl LogLimit {
         }
         self.lines += 1;
         Some(LeftOut(std::mem::take(&mut self.left_out)))
+    }
+
+    /// Counts a line as left out.
+    pub const fn leave_out(&mut self) {
+        self.left_out += 1;
     }
 
     /// Logs how many lines were left out since the last one, if any were: no further line will say so. `what` names them.

@@ -11,7 +11,7 @@ use nix::sys::socket::{
 };
 
 use super::hop::{Hop, OVERHEAD_BYTES, RECORD_BYTES_MAX};
-use super::{BUFFER_BYTES, RECEIVE_BYTES_MIN, RECEIVE_PART};
+use super::{Arrival, BUFFER_BYTES, RECEIVE_BYTES_MIN, RECEIVE_PART};
 use crate::io::lost_peers::{SilentSince, is_loss};
 use crate::time::Time;
 use crate::transport::forwarded::{ClientAddress, Inbound};
@@ -60,6 +60,8 @@ pub enum Next {
 pub struct Connection {
     pub client: OwnedFd,
     pub generation: u32,
+    /// The listener that it came to.
+    pub listener: usize,
     pub inbound: Inbound,
     pub phase: Phase,
     /// When it is closed if it has not reached the leader.
@@ -159,10 +161,12 @@ impl Pipe {
 }
 
 impl Connection {
-    pub fn new(client: OwnedFd, generation: u32, inbound: Inbound, waits_until: Time) -> Self {
+    pub fn new(client: OwnedFd, generation: u32, arrival: Arrival, waits_until: Time) -> Self {
+        let Arrival { listener, inbound } = arrival;
         Self {
             client,
             generation,
+            listener,
             inbound,
             phase: Phase::Waiting,
             waits_until,

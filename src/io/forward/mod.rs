@@ -7,7 +7,8 @@
 //!
 //! - A change of leader closes every forwarded connection at once. Nothing is replayed, what the leader has not received is dropped, and
 //!   no half of a reply is completed.
-//! - Clients that come while there is no leader wait for one: a bounded number, for a bounded time. So do clients whose connection to the
+//! - Clients that come while there is no leader wait for one: a bounded number, for a bounded time. If this server becomes the leader, its
+//!   event loop gets them back. So do clients whose connection to the
 //!   leader fails, since none of their bytes has been read.
 //! - Memory is bounded: a client that does not read costs at most [`BUFFER_BYTES`] in each direction, and then its sender is paused. All
 //!   of them together cost little more than their share of the memory limit.
@@ -30,12 +31,13 @@ mod worker;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::worker::{Order, Worker};
+use crate::io::bell::Bell;
 use crate::io::lost_peers::Keepalive;
 use crate::server::ForwardCounts;
 use crate::time::Span;
@@ -80,11 +82,30 @@ pub struct LeaderTarget {
     pub secret: LinkSecret,
 }
 
+/// Where a client has come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The number of the listener, for the event loop.
+    pub listener: usize,
+    /// What the leader is told of it.
+    pub inbound: Inbound,
+}
+
+/// A client that the event loop serves, since this server leads.
+#[derive(Debug)]
+pub struct GivenBack {
+    /// Nothing of it was read.
+    pub client: OwnedFd,
+    /// See [`Arrival`].
+    pub listener: usize,
+}
+
 /// The thread that forwards connections, for the event loop. Dropping it closes all connections and ends the thread. This waits for a
 /// name of a leader that is being looked up.
 #[derive(Debug)]
 pub struct Forwarder {
     orders: Sender<Order>,
+    given_back: Receiver<GivenBack>,
     wake: Arc<EventFd>,
     counts: Arc<ForwardCounts>,
     connections_max: usize,
@@ -115,20 +136,23 @@ impl Forwarder {
         let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
         let counts = Arc::new(ForwardCounts::default());
         let (orders, received) = mpsc::channel();
+        let (gives_back, given_back) = mpsc::channel();
+        let all_orders = (orders.clone(), received);
         let mut worker =
-            Worker::new(settings, Arc::clone(&counts), (orders.clone(), received), Arc::clone(&wake))?;
+            Worker::new(settings, Arc::clone(&counts), all_orders, gives_back, Arc::clone(&wake))?;
         let thread = thread::Builder::new().name("forward".to_owned()).spawn(move || worker.run())?;
-        Ok(Self { orders, wake, counts, connections_max: settings.connections_max, thread: Some(thread) })
+        let connections_max = settings.connections_max;
+        Ok(Self { orders, given_back, wake, counts, connections_max, thread: Some(thread) })
     }
 
     /// Forwards a client that was accepted. It is closed at once if there are too many.
-    pub fn forward(&self, client: OwnedFd, inbound: Inbound) {
+    pub fn forward(&self, client: OwnedFd, arrival: Arrival) {
         if self.is_full() {
             self.counts.refused.add(1);
             return;
         }
         self.counts.open.add(1);
-        self.order(Order::Forward(client, inbound));
+        self.order(Order::Forward(client, arrival));
     }
 
     /// Whether there are as many clients as there may be.
@@ -142,9 +166,20 @@ impl Forwarder {
     }
 
     /// Sets the leader. If it is another one than before, or none, all forwarded connections close, and clients that wait go on
-    /// waiting. A server that becomes the leader sets its own listener for standbys, for the clients that wait here.
+    /// waiting.
     pub fn lead_to(&self, target: Option<LeaderTarget>) {
         self.order(Order::Lead(target));
+    }
+
+    /// Has all forwarded connections closed, and [gives back](Self::given_back) the clients that wait: this server leads. Then the
+    /// bell rings.
+    pub(super) fn give_back(&self, bell: Option<Bell>) {
+        self.order(Order::GiveBack(bell));
+    }
+
+    /// The next client that is given back.
+    pub fn given_back(&self) -> Option<GivenBack> {
+        self.given_back.try_recv().ok()
     }
 
     /// The counts, which change at any time.

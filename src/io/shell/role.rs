@@ -7,7 +7,11 @@ use tracing::info;
 use super::{Connection, Shell};
 use crate::io::socket::ListenerKind;
 #[cfg(feature = "replicate")]
-use crate::io::{Forwarding, forward::LeaderTarget};
+use crate::io::{
+    Forwarding,
+    bell::Bell,
+    forward::{Arrival, GivenBack, LeaderTarget},
+};
 #[cfg(feature = "replicate")]
 use crate::server::{Protocol, Update};
 use crate::server::{ServerRole, Service};
@@ -39,7 +43,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             Some(Forwarding { forwarder, .. })
                 if self.role != ServerRole::Serving && protocol == Protocol::Beanstalk =>
             {
-                forwarder.forward(fd, Inbound { has_tls, is_proxied, is_watch: false });
+                let inbound = Inbound { has_tls, is_proxied, is_watch: false };
+                forwarder.forward(fd, Arrival { listener, inbound });
                 None
             }
             _ => Some(fd),
@@ -73,19 +78,29 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let Some(Forwarding { forwarder, .. }) = &self.forwarding else { return };
         let counts = forwarder.counts();
         self.account.set(Held::Forwarded, counts.memory.get() as usize);
-        // A leader accepts clients while the last ones that it forwarded as a standby leave.
-        let open = if self.role == ServerRole::Serving { 0 } else { counts.open.get() as usize };
-        self.admission.forwarded(open, forwarder.connections_max(), self.now);
+        let is_standby = self.role != ServerRole::Serving;
+        let max = forwarder.connections_max();
+        self.admission.forwarded(counts.open.get() as usize, is_standby.then_some(max), self.now);
+        while let Some(GivenBack { client, listener }) = forwarder.given_back() {
+            self.listeners[listener].listener.hand_over(client);
+            self.has_handed_over = true;
+        }
     }
 
     /// Tells the thread that forwards who leads, and standbys what they must show.
     #[cfg(feature = "replicate")]
     fn show_role(&mut self) {
-        let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
+        let Some(Forwarding { forwarder, own_secret }) = &self.forwarding else { return };
         let token = self.server.status().leader_token;
         let own = token.map(|token| LinkSecret { token, shown: *own_secret });
         self.server.update(self.now, Update::LinkSecret(own));
-        forwarder.lead_to(target(&self.role, own, own_address));
+        match &self.role {
+            // If there is no descriptor for the bell, the next iteration takes the clients.
+            ServerRole::Serving => {
+                forwarder.give_back(self.outcome_fd().and_then(|shared| Bell::share(shared).ok()))
+            }
+            role => forwarder.lead_to(target(role)),
+        }
     }
 }
 
@@ -106,10 +121,9 @@ fn log_role(role: &ServerRole) {
 
 /// Where clients are forwarded to that come to a server with this role.
 #[cfg(feature = "replicate")]
-fn target(role: &ServerRole, own: Option<LinkSecret>, own_address: &str) -> Option<LeaderTarget> {
-    match (role, own) {
-        (ServerRole::Serving, Some(secret)) => Some(LeaderTarget { address: own_address.to_owned(), secret }),
-        (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
+fn target(role: &ServerRole) -> Option<LeaderTarget> {
+    match role {
+        ServerRole::Standby(Some(leader)) if !leader.address.is_empty() => {
             let secret = LinkSecret { token: leader.token, shown: leader.secret };
             Some(LeaderTarget { address: leader.address.to_string(), secret })
         }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::descriptors;
-use beanring::io::forward::{Forwarder, LeaderTarget, Settings};
+use beanring::io::forward::{Arrival, Forwarder, LeaderTarget, Settings};
 use beanring::server::ForwardCounts;
 use beanring::time::Span;
 use beanring::transport::forwarded::{Inbound, admit};
@@ -110,7 +110,7 @@ impl Standby {
         client.set_nodelay(true).expect("a socket option");
         let (accepted, _) = self.listener.accept().expect("a client has connected");
         accepted.set_nodelay(true).expect("a socket option");
-        self.forwarder.forward(accepted.into(), inbound);
+        self.forwarder.forward(accepted.into(), Arrival { listener: 0, inbound });
         client
     }
 

@@ -38,6 +38,7 @@ fn a_full_standby_accepts_clients_when_others_have_left() {
 fn clients_leave_descriptors_for_probes_and_the_database() {
     const DESCRIPTORS: u32 = 150;
     const CROWD: usize = 130;
+    const WAITING: usize = 70;
     let Some(site) = site("few descriptors") else { return };
     for io in driver::allowed("few descriptors") {
         let flags = ["--io", io.name()];
@@ -56,15 +57,24 @@ fn clients_leave_descriptors_for_probes_and_the_database() {
         standby.start_with_descriptors(DESCRIPTORS);
         standby.wait_for_readiness("ready\n");
         let crowd: Vec<_> = (0..CROWD).map(|_| standby.client()).collect();
-        standby.wait_for("this standby forwards 42 clients, as many as it may");
+        standby.wait_for("this standby forwards 42 clients, and has descriptors for no more; raise the limit of open files");
         standby.wait_for_readiness("ready\n");
         let paused = || standby.metric("accept_paused");
         wait::until("the standby shows that it is full", || paused() == Some(1.0));
+        // Clients that come before there is a leader take one descriptor each when this server leads.
         leader.kill();
-        standby.wait_for("this server leads");
         drop(crowd);
-        let (client, _) = standby.serves(&peek.0, &peek.1);
-        drop(client);
+        let mut waiting: Vec<_> = (0..WAITING).map(|_| standby.client()).collect();
+        waiting.iter_mut().for_each(|client| client.send(&peek.0));
+        let served = waiting.iter_mut().filter_map(|client| client.reply()).filter(|reply| reply.0 == peek.1);
+        // Those that had come before the standby noticed are closed.
+        let served = served.count();
+        assert!(served >= WAITING / 2, "{served} of {WAITING}\n{}", standby.log_text());
+        standby.wait_for("this server leads");
+        let mut others: Vec<_> = (0..WAITING - served).map(|_| standby.client()).collect();
+        others.iter_mut().for_each(|client| client.expect(&peek.0, &peek.1));
+        assert_eq!(standby.metric("accept_paused"), Some(0.0));
+        drop((waiting, others));
         assert_eq!(standby.terminate(), Some(0), "{}", standby.log_text());
     }
 }

@@ -21,13 +21,14 @@ use self::token::{EVERYTHING, Key, Token};
 use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
 use super::hop::{self, HOP_BYTES, Hop};
 use super::leader::{Leader, Watch, is_shortage, look_up};
-use super::{LeaderTarget, Settings};
+use super::{Arrival, GivenBack, LeaderTarget, Settings};
+use crate::io::bell::Bell;
 use crate::io::clock::Clock;
 use crate::io::lost_peers::{LostPeers, reset};
 use crate::io::socket::text_of;
 use crate::server::ForwardCounts;
 use crate::time::{Span, Time};
-use crate::transport::forwarded::{Inbound, header};
+use crate::transport::forwarded::header;
 use crate::values::budget::Cost;
 use crate::values::log_limit::LogLimit;
 
@@ -42,8 +43,10 @@ const WARNING_INTERVAL: Span = Span::from_secs(10);
 /// What another thread tells this one.
 #[derive(Debug)]
 pub enum Order {
-    Forward(OwnedFd, Inbound),
+    Forward(OwnedFd, Arrival),
     Lead(Option<LeaderTarget>),
+    /// This server leads: its event loop, which has this bell, serves the clients that wait.
+    GiveBack(Option<Bell>),
     /// The addresses of a name.
     Found(String, Vec<SocketAddr>),
     End,
@@ -53,6 +56,7 @@ pub struct Worker {
     settings: Settings,
     counts: Arc<ForwardCounts>,
     orders: (Sender<Order>, Receiver<Order>),
+    given_back: Sender<GivenBack>,
     wake: Arc<EventFd>,
     epoll: Epoll,
     clock: Clock,
@@ -83,6 +87,7 @@ impl Worker {
         settings: Settings,
         counts: Arc<ForwardCounts>,
         orders: (Sender<Order>, Receiver<Order>),
+        given_back: Sender<GivenBack>,
         wake: Arc<EventFd>,
     ) -> nix::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -91,6 +96,7 @@ impl Worker {
             settings,
             counts,
             orders,
+            given_back,
             wake,
             epoll,
             clock: Clock::start(),
@@ -180,8 +186,9 @@ impl Worker {
     fn take_orders(&mut self) {
         while let Ok(order) = self.orders.1.try_recv() {
             match order {
-                Order::Forward(client, inbound) => self.admit(client, inbound),
+                Order::Forward(client, arrival) => self.admit(client, arrival),
                 Order::Lead(target) => self.lead_to(target),
+                Order::GiveBack(bell) => self.give_back(bell.as_ref()),
                 Order::Found(address, found) => self.found(&address, found),
                 Order::End => self.is_ending = true,
             }
@@ -189,7 +196,7 @@ impl Worker {
     }
 
     /// Takes a client, which waits at first.
-    fn admit(&mut self, client: OwnedFd, inbound: Inbound) {
+    fn admit(&mut self, client: OwnedFd, arrival: Arrival) {
         self.generation = (self.generation + 1) & Key::GENERATION_MAX;
         let entry = self.connections.vacant_entry();
         let key = Key { slot: entry.key() as u32, generation: self.generation };
@@ -197,7 +204,7 @@ impl Worker {
         let event = Token::Connection(key, Side::Client).event(EpollFlags::EPOLLET);
         let is_watched = self.epoll.add(&client, event).is_ok();
         let until = self.now + self.settings.wait;
-        entry.insert(Connection::new(client, key.generation, inbound, until));
+        entry.insert(Connection::new(client, key.generation, arrival, until));
         self.waiting_count += 1;
         self.waiting.push_back(key);
         self.deadlines.insert((until, key));
@@ -220,6 +227,26 @@ impl Worker {
         self.leader = target.map(Leader::new);
         self.watch = Watch::Pause(Time::ZERO);
         self.silent_since = None;
+    }
+
+    /// Closes what is forwarded, and gives clients that wait back to the event loop: nothing of them was read.
+    fn give_back(&mut self, bell: Option<&Bell>) {
+        self.lead_to(None);
+        for key in std::mem::take(&mut self.waiting) {
+            if self.find(key).is_none_or(|connection| !matches!(connection.phase, Phase::Waiting)) {
+                continue;
+            }
+            let Connection { client, listener, .. } = self.connections.remove(key.slot as usize);
+            self.waiting_count -= 1;
+            // The event loop keeps it open, so it would stay here.
+            let is_there = self.epoll.delete(&client).is_ok();
+            self.counts.open.subtract(1);
+            if is_there {
+                // This fails only if the event loop has ended.
+                let _ = self.given_back.send(GivenBack { client, listener });
+            }
+        }
+        bell.into_iter().for_each(Bell::ring);
     }
 
     /// Closes every connection that has reached the leader, and has those that are being made wait again. Returns the number of those
