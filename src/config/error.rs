@@ -29,9 +29,10 @@ pub enum ConfigError {
     #[error("{one} and {} set the same thing; remove one of them", .other.beside())]
     Alternatives { one: Origin, other: Origin },
     #[error(
-        "schedule {name}: its body has {bytes} bytes, and the maximum job size is {max}; shorten it, or raise -z"
+        "{}: schedule {name}: its body has {bytes} bytes, and the maximum job size is {max}; shorten it, or raise -z and -s",
+        .path.display()
     )]
-    ScheduleBody { name: String, bytes: usize, max: u32 },
+    ScheduleBody { path: PathBuf, name: String, bytes: usize, max: u32 },
     #[error("{setting}: {error}")]
     Unreadable { setting: Setting, error: FileError },
     #[error("{path}:{line}:{column}: {}{problem}", with_colon(.text))]

@@ -211,14 +211,12 @@ impl ServerConfig {
         let max_memory_bytes = memory_limit(given)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
-        if let Some((bytes, _)) = &job_bytes_max {
-            check_bodies(&given.schedules, *bytes)?;
-        }
         let job_bytes_max = if wal_dir.is_some() || replicate.is_some() {
             job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?
         } else {
             job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes)
         };
+        check_bodies(given, job_bytes_max)?;
         warnings.extend(without_effect);
         let listens_only_with_tls = address::take_none(given)?;
         let (listen, listen_access) = address::listen(given.take("listen"), given.take("port"))?.unzip();
@@ -297,12 +295,13 @@ impl Setting {
     }
 }
 
-/// Refuses schedules whose jobs could not be put.
-fn check_bodies(schedules: &[ConfiguredSchedule], job_bytes_max: u32) -> Result<(), ConfigError> {
-    let too_large = schedules.iter().find(|one| one.body_bytes() > job_bytes_max as usize);
+/// Refuses schedules of the file whose jobs could not be put.
+fn check_bodies(settings: &Settings, job_bytes_max: u32) -> Result<(), ConfigError> {
+    let too_large = settings.schedules.iter().find(|one| one.body_bytes() > job_bytes_max as usize);
     too_large.map_or(Ok(()), |one| {
+        let path = settings.get("config").map(|file| file.path().to_owned()).unwrap_or_default();
         let (name, bytes) = (one.name.clone(), one.body_bytes());
-        Err(ConfigError::ScheduleBody { name, bytes, max: job_bytes_max })
+        Err(ConfigError::ScheduleBody { path, name, bytes, max: job_bytes_max })
     })
 }
 

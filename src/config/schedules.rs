@@ -72,7 +72,7 @@ fn schedule_of(keys: &DeTable<'_>, at: Range<usize>) -> Result<ConfiguredSchedul
         } else {
             Err((
                 place,
-                "must be 1 to 200 letters, digits or one of -+/;.$_(), without - at first".to_owned(),
+                "must be 1 to 200 letters, digits or one of -+/;.$_(), not beginning with -".to_owned(),
             ))
         }
     };

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -18,6 +18,7 @@ use super::host::Counts;
 use super::socket::to_errno;
 use crate::server::Protocol;
 use crate::time::{Span, Time};
+use crate::values::limits::HTTP_CONNECTIONS_MAX;
 use crate::values::log_limit::LogLimit;
 
 /// Descriptors of a server besides those of connections and the spare ones: the standard ones, listeners, the event loop's
@@ -31,7 +32,7 @@ const SPARE_DESCRIPTORS: usize = 8;
 
 /// Descriptors that clients leave for HTTP, at most: its 64 connections, and one more that takes the place of another. With a low
 /// limit this part of it.
-const HTTP_DESCRIPTORS_MAX: u64 = 65;
+const HTTP_DESCRIPTORS_MAX: u64 = HTTP_CONNECTIONS_MAX as u64 + 1;
 
 /// Descriptors that clients leave for the database of `--replicate`, at most: two connections, the names that are looked up for them,
 /// and files of certificates.
@@ -73,6 +74,12 @@ pub fn reserved(limit: u64, has_http: bool, has_database: bool) -> u64 {
     let for_http = if has_http { HTTP_DESCRIPTORS_MAX.min(share) } else { 0 };
     let for_database = if has_database { DATABASE_DESCRIPTORS_MAX.min(share) } else { 0 };
     for_http + for_database
+}
+
+/// The number of HTTP connections that find a descriptor though clients have taken all that they may.
+pub fn http_connections_max() -> usize {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    reserved(limit, true, false).saturating_sub(1).max(1) as usize
 }
 
 /// The approximate number of connections that fit into a limit of descriptors.
@@ -264,7 +271,9 @@ impl Admission {
     #[cfg(feature = "replicate")]
     pub fn forwarded(&mut self, open: usize, max: Option<usize>, now: Time) {
         let was_paused = self.is_paused(Protocol::Beanstalk);
-        self.is_full &= open >= mem::replace(&mut self.forwarded, open);
+        if open < mem::replace(&mut self.forwarded, open) {
+            self.end_if_not_full();
+        }
         let was_full = mem::replace(&mut self.is_forwarder_full, max.is_some_and(|max| open >= max));
         if self.is_forwarder_full && !was_full {
             let open_max = self.open_max as usize;
@@ -283,9 +292,10 @@ impl Admission {
     pub fn closed(&mut self, protocol: Protocol, now: Time) {
         let mut was_paused = self.paused_until.is_some();
         if protocol == Protocol::Beanstalk {
-            was_paused |= self.open == self.open_max || mem::take(&mut self.is_full);
+            was_paused |= self.open == self.open_max;
             self.open -= 1;
         }
+        was_paused |= self.end_if_not_full();
         let is_complete = self.refill_spares();
         if was_paused {
             self.paused_until =
@@ -305,6 +315,14 @@ impl Admission {
         self.paused_until = (!is_complete).then(|| now + ACCEPT_PAUSE);
         self.show();
         is_complete
+    }
+
+    /// Ends the pause of a full process if a descriptor is free that a client may have. Returns whether it did.
+    fn end_if_not_full(&mut self) -> bool {
+        let is_free = |file: File| file.as_raw_fd() < self.fd_max;
+        let ends = self.is_full && File::open("/dev/null").is_ok_and(is_free);
+        self.is_full &= !ends;
+        ends
     }
 
     fn show(&self) {

@@ -4,6 +4,7 @@
 //!
 //! The process stays the same, so it can be the first of a container or the main process of a service.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::env;
 use std::ffi::{CString, OsString};
@@ -304,18 +305,41 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Gives descriptors the numbers of socket activation, and lets the next program inherit them.
+/// Gives descriptors the numbers of socket activation, and lets the next program inherit them. Needs one number more.
 fn place(now: &[RawFd]) -> io::Result<()> {
-    let first_free = FIRST_INHERITED + now.len() as i32;
-    // They move aside first, since one may have the number that another is to get. These numbers need not be free.
-    let aside = || (first_free..).filter(|number| !now.contains(number));
-    for (&from, to) in now.iter().zip(aside()) {
-        duplicate(from, to, libc::O_CLOEXEC)?;
-    }
-    for (from, to) in aside().zip(FIRST_INHERITED..first_free) {
+    let first_free = FIRST_INHERITED + now.len() as RawFd;
+    let mut places: HashMap<RawFd, usize> = now.iter().zip(0..).map(|(&fd, index)| (fd, index)).collect();
+    let mut now = now.to_vec();
+    let spare = (first_free..).find(|number| !places.contains_key(number)).expect("there are more numbers");
+    for (index, to) in (FIRST_INHERITED..first_free).enumerate() {
+        let from = now[index];
+        if from == to {
+            clear_flags(to)?;
+            continue;
+        }
+        // One that has the number gets that of the descriptor which takes it.
+        let other = places.remove(&to);
+        if other.is_some() {
+            duplicate(to, spare, libc::O_CLOEXEC)?;
+        }
         duplicate(from, to, 0)?;
+        if let Some(other) = other {
+            duplicate(spare, from, libc::O_CLOEXEC)?;
+            now[other] = from;
+            places.insert(from, other);
+        } else {
+            places.remove(&from);
+        }
     }
     Ok(())
+}
+
+/// Lets the next program inherit a descriptor.
+fn clear_flags(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the call changes a flag of the descriptor with this number, and fails if there is none.
+    #[allow(unsafe_code)]
+    let done = unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn duplicate(from: RawFd, to: RawFd, flags: i32) -> io::Result<()> {

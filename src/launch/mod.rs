@@ -333,6 +333,7 @@ fn server_config(
         max_job_bytes: config.job_bytes_max,
         max_memory_bytes: config.max_memory_bytes,
         max_connections: config.max_connections,
+        http_connections_max: descriptors::http_connections_max(),
         max_tubes: config.max_tubes,
         max_watches: config.max_watches,
         wal_segment_bytes: config.wal.segment_bytes,

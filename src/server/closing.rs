@@ -245,7 +245,7 @@ impl Server {
     /// Notes which connections must send, and closes those whose clients do not read.
     pub(super) fn watch_output(&mut self, now: Time) {
         let Self { core, connections } = self;
-        // Bounded by CONNECTIONS_MAX: the HTTP connections.
+        // Bounded by HTTP_CONNECTIONS_MAX: the HTTP connections.
         let has_others = core.engine.bodies().ended_bytes() > 0
             || connections.all_http().any(|one| one.awaits().is_some_and(PeerWait::needs_progress));
         if has_others || core.closing.deadline().is_some() {

@@ -19,6 +19,8 @@ pub struct Config {
     pub max_memory_bytes: Option<u64>,
     /// The maximum number of client connections, for `stats`. `None`: unlimited.
     pub max_connections: Option<u32>,
+    /// The maximum number of HTTP connections, at most [`HTTP_CONNECTIONS_MAX`](crate::values::limits::HTTP_CONNECTIONS_MAX).
+    pub http_connections_max: usize,
     /// The number of tubes from which on `use` and `watch` of a new one are refused. `None`: unlimited.
     pub max_tubes: Option<u32>,
     /// The maximum number of tubes that one connection watches. `None`: unlimited.

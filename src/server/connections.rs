@@ -158,7 +158,7 @@ impl Connections {
         let removed = self.slab.remove(conn.slot as usize);
         assert_eq!(removed.conn(), conn, "a driver closes a connection once");
         if conn.is_http() {
-            // Bounded by CONNECTIONS_MAX: the HTTP connections.
+            // Bounded by HTTP_CONNECTIONS_MAX: the HTTP connections.
             self.http.retain(|&slot| slot != conn.slot);
         }
         removed
@@ -178,7 +178,7 @@ impl Connections {
     }
 
     pub fn all_http(&self) -> impl Iterator<Item = &HttpConnection> {
-        // Bounded by CONNECTIONS_MAX: the HTTP connections.
+        // Bounded by HTTP_CONNECTIONS_MAX: the HTTP connections.
         self.http.iter().map(|&slot| match &self.slab[slot as usize] {
             Connection::Http(connection) => &**connection,
             Connection::Client(_) => panic!("the list of HTTP slots is exact"),

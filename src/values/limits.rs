@@ -131,6 +131,9 @@ pub const EVENTS_MAX: usize = 512;
 /// The overhead of an allocation in the allocator, and the unit to which it rounds.
 pub const ALLOCATION_BYTES: usize = 16;
 
+/// HTTP connections at a time: more than scrapers and probes need, and little memory.
+pub const HTTP_CONNECTIONS_MAX: usize = 64;
+
 /// The smallest `--max-memory`: the memory of a new server with the buffers of the driver that needs most, and some room for
 /// jobs.
 pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;

@@ -148,7 +148,7 @@ fn wrong_usage_of_a_schedule_names_what_to_write() {
         schedule add a body -w 15m =2> -w/--when "15m": {line}
         schedule add a -w 0 3 =2> -w/--when "0": {line}
         schedule add a body -w 0 3 * * * =2> 3: a schedule has one body; write the body and the cron line in quotes
-        schedule add a body -w '0 3 * * * Mars' =2> -w/--when "0 3 * * * Mars": not a time zone of the IANA database, such as Europe/Berlin
+        schedule add a body -w '0 3 * * * Mars' =2> -w/--when "0 3 * * * Mars": not a time zone of the IANA database, such as Europe/Berlin; a line has five fields, without seconds
         schedule add a body -w '0 0 31 2 *' =2> -w/--when "0 0 31 2 *": at no date of the next four years
         schedule add a body -w every:0 =2> -w/--when "every:0": not an interval: `every:` and seconds, or a number with s, m, h or d, from 1 second to 366 days
         schedule add a two bodies -w every:9 =2> bodies: a schedule has one body; write the body and the cron line in quotes

@@ -328,6 +328,33 @@ fn a_restart_needs_no_descriptor_that_connections_have() {
     });
 }
 
+/// Most numbers below the limit are those of connections that the next program gets.
+#[test]
+fn connections_are_handed_over_within_the_limit_of_descriptors() {
+    under_each("restart with a crowd", |io| {
+        let log = Scratch::new("crowd-log");
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 200; exec \"$0\" \"$@\"", program()]);
+        let (mut server, client) = launch(limited, &log.0, io, &[]);
+        let first = server.id();
+        let mut crowd: Vec<Client> = (0..150).map(|_| server.client()).collect();
+        wait::until("all are accepted", || server.descriptors() > 160);
+        server.signal(Signal::SIGUSR2);
+        drop(client);
+        server.await_other_than(&first);
+        crowd.retain_mut(|client| client.is_silent(Duration::from_millis(1)));
+        // Its connections have a receive that cannot be taken back.
+        let hands_over = io.name() != "tokio-uring";
+        assert!(
+            crowd.len() > 70 || !hands_over,
+            "half the limit, without what is no connection: {}",
+            crowd.len()
+        );
+        crowd.iter_mut().for_each(|client| client.expect("list-tube-used\r\n", "USING default"));
+        server.stop();
+    });
+}
+
 /// Restarts more often than the kernel stacks Landlock rulesets, in a process whose parent has ignored SIGCHLD.
 #[test]
 fn a_process_restarts_many_times() {

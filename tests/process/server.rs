@@ -326,6 +326,28 @@ fn a_server_full_of_clients_answers_its_probes() {
     }
 }
 
+/// HTTP connections that came first have descriptors that a client may have.
+#[test]
+fn clients_get_the_descriptors_that_connections_over_http_leave() {
+    let scratch = Scratch::new("left");
+    let socket = scratch.join("http");
+    let flags = format!("-V -l 127.0.0.1 -p 0 --http unix:{}", socket.display());
+    let server = start_by(&format!("ulimit -n 100; exec \"$0\" {flags}"));
+    let mut probes: Vec<HttpClient> = (0..10).map(|_| HttpClient::unix(&socket)).collect();
+    probes.iter_mut().for_each(|probe| assert_eq!(probe.ask(&page("/healthz")).status, 200));
+    let mut clients = Vec::new();
+    while server.count("new connections wait in the listen backlog: Too many open files") == 0 {
+        clients.push(server.client());
+        server.settle();
+    }
+    let mut late = server.client();
+    late.send(USED);
+    assert!(late.is_silent(Duration::from_millis(200)));
+    drop(probes);
+    // Those before it in the backlog take some.
+    late.expect_reply(USING);
+}
+
 #[test]
 fn commands_before_a_half_close_are_answered() {
     const BODY_BYTES: usize = 4000;

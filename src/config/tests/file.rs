@@ -281,11 +281,11 @@ fn a_mistake_in_a_schedule_has_its_place() {
         (ONE.replace("\"t\"", "5"), "3:8: tube = 5: must be a text in quotes"),
         (
             ONE.replace("\"t\"", "\"a b\""),
-            "3:8: tube = \"a b\": must be 1 to 200 letters, digits or one of -+/;.$_(), without - at first",
+            "3:8: tube = \"a b\": must be 1 to 200 letters, digits or one of -+/;.$_(), not beginning with -",
         ),
         (
             ONE.replace("every:9", "* * * * * Mars"),
-            "4:8: when = \"* * * * * Mars\": not a time zone of the IANA database, such as Europe/Berlin",
+            "4:8: when = \"* * * * * Mars\": not a time zone of the IANA database, such as Europe/Berlin; a line has five fields, without seconds",
         ),
         (
             ONE.replace("every:9", "0 0 31 2 *"),
@@ -310,7 +310,7 @@ fn a_mistake_in_a_schedule_has_its_place() {
 fn a_schedule_whose_jobs_the_server_would_refuse_is_an_error() {
     let text = "[[schedule]]\nname = \"n\"\ntube = \"t\"\nwhen = \"every:9\"\nbody = \"1234\"\n";
     assert!(with_file(text, "-z 4").is_ok());
-    let error = "schedule n: its body has 4 bytes, and the maximum job size is 3; shorten it, or raise -z";
+    let error = "beanring.toml: schedule n: its body has 4 bytes, and the maximum job size is 3; shorten it, or raise -z and -s";
     assert_eq!(with_file(text, "-z 3").unwrap_err(), error);
 }
 

@@ -87,7 +87,7 @@ pub struct LeaderTarget {
 pub struct Arrival {
     /// The number of the listener, for the event loop.
     pub listener: usize,
-    /// What the leader is told of it.
+    /// What the header says of it to the leader.
     pub inbound: Inbound,
 }
 

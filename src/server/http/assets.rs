@@ -42,7 +42,7 @@ impl Asset {
 
     /// Returns the file that a path names, without a query.
     pub fn find(path: &str) -> Option<&'static Self> {
-        // Bounded by ASSETS: the files of the console and of the API.
+        // Bounded by FILES_MAX: the files of the console and of the API.
         ASSETS.iter().find(|asset| asset.path == path)
     }
 
@@ -82,6 +82,10 @@ impl Asset {
 
 // ASSETS: the description of the API in OpenAPI, where it begins, and the files of the console, if this program has it.
 include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+
+const FILES_MAX: usize = 64;
+
+const _: () = assert!(ASSETS.len() <= FILES_MAX);
 
 #[cfg(all(test, feature = "console"))]
 mod tests {

@@ -59,7 +59,7 @@ impl Server {
         let connection = connections.http(conn);
         (connection.peer, connection.active) = (peer, now);
         core.memory.count_http(connection);
-        // Bounded by CONNECTIONS_MAX: the HTTP connections.
+        // Bounded by HTTP_CONNECTIONS_MAX: the HTTP connections.
         let open = connections.all_http().filter(|one| one.state < HttpState::Closed);
         let all: Vec<Candidate> = open
             .map(|one| Candidate {
@@ -69,7 +69,7 @@ impl Server {
                 active: one.active,
             })
             .collect();
-        if let Some(surplus) = slots::surplus(&all, conn) {
+        if let Some(surplus) = slots::surplus(&all, conn, core.config.http_connections_max) {
             core.close_http(connections.http(surplus), now);
         }
     }

@@ -9,11 +9,8 @@ use super::access::Origin;
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
 
-/// HTTP connections at a time: more than scrapers and probes need, and little memory.
-pub(super) const CONNECTIONS_MAX: usize = 64;
-
-/// Of these, those that only peers on this machine may have.
-const LOCAL_RESERVED: usize = 8;
+/// The part of them that only peers on this machine may have.
+const LOCAL_SHARE: usize = 8;
 
 /// Connections that have sent nothing yet and are not closed before all others of their peer.
 const PENDING_MAX: usize = 32;
@@ -44,13 +41,13 @@ pub(super) enum Activity {
     Idle,
 }
 
-/// Returns the connection that is closed for the newcomer, if there are too many. Both are among all, and may be the same.
-// Bounded by CONNECTIONS_MAX: the HTTP connections.
-pub(super) fn surplus(all: &[Candidate], newcomer: ConnId) -> Option<ConnId> {
+/// Returns the connection that is closed for the newcomer, if there are more than `max`. Both are among all, and may be the same.
+// Bounded by HTTP_CONNECTIONS_MAX: the HTTP connections.
+pub(super) fn surplus(all: &[Candidate], newcomer: ConnId, max: usize) -> Option<ConnId> {
     let newest = all.iter().find(|one| one.conn == newcomer)?.origin;
     let elsewhere = all.iter().filter(|one| !one.origin.is_local).count();
-    let takes_reserved = !newest.is_local && elsewhere > CONNECTIONS_MAX - LOCAL_RESERVED;
-    if all.len() <= CONNECTIONS_MAX && !takes_reserved {
+    let takes_reserved = !newest.is_local && elsewhere > max - max / LOCAL_SHARE;
+    if all.len() <= max && !takes_reserved {
         return None;
     }
     let may_close = |one: &&Candidate| !(takes_reserved && one.origin.is_local);
@@ -77,6 +74,9 @@ pub(super) fn surplus(all: &[Candidate], newcomer: ConnId) -> Option<ConnId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::limits::HTTP_CONNECTIONS_MAX as CONNECTIONS_MAX;
+
+    const LOCAL_RESERVED: usize = CONNECTIONS_MAX / LOCAL_SHARE;
 
     const PROBE: Origin = Origin { network: 1, is_local: true };
     const FLOOD: Origin = Origin { network: 2, is_local: false };
@@ -95,7 +95,7 @@ mod tests {
             let conn = ConnId::http(self.number, 0);
             let active = Time::from_nanos(self.number.into());
             self.open.push(Candidate { conn, origin, activity, active });
-            if let Some(surplus) = surplus(&self.open, conn) {
+            if let Some(surplus) = surplus(&self.open, conn, CONNECTIONS_MAX) {
                 let at = self.open.iter().position(|one| one.conn == surplus).expect("it is open");
                 self.closed.push(self.open.remove(at));
             }

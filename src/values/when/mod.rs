@@ -61,7 +61,9 @@ pub enum WhenError {
         numbers: &'static str,
     },
     /// Behind the five fields.
-    #[error("not a time zone of the IANA database, such as Europe/Berlin")]
+    #[error(
+        "not a time zone of the IANA database, such as Europe/Berlin; a line has five fields, without seconds"
+    )]
     Zone,
     /// It is a day that no month has.
     #[error("at no date of the next four years")]

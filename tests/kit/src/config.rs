@@ -16,6 +16,7 @@ macro_rules! server_config {
             max_job_bytes: $max_job_bytes,
             max_memory_bytes: None,
             max_connections: None,
+            http_connections_max: beanring::values::limits::HTTP_CONNECTIONS_MAX,
             max_tubes: None,
             max_watches: None,
             wal_segment_bytes: beanring::values::limits::WAL_FILE_BYTES_DEFAULT,
