@@ -250,7 +250,7 @@ fn reached(when: &When, created: Time, handled: Time, system: Time) -> (Time, Ti
 fn is_far_ahead(when: &When, handled: Time, system: Time) -> bool {
     // mutant schedule-waits-for-each-wrong-clock: when.is_fixed() => true
     let ahead_max = if when.is_fixed() { AHEAD_MAX } else { SET_BACK_MIN };
-    // mutant schedule-starts-over-before-the-clock-is-set: SET_FROM <= system && handled => handled
+    // mutant schedule-starts-over-before-the-clock-is-set: SET_FROM <= system && handled > system + ahead_max => handled > system + ahead_max
     SET_FROM <= system && handled > system + ahead_max
 }
 
