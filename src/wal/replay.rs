@@ -238,7 +238,7 @@ impl Replay {
         engine.drop_restored(job);
     }
 
-    /// Drops segments before `oldest`, which the leader does not need any more, with up to [`DROPPED_PER_CALL`] pauses and keys in them:
+    /// Drops segments before `oldest`, which the leader does not need any more, with up to 4,096 pauses and keys in them:
     /// it has forgotten these.
     ///
     /// # Errors
