@@ -2,7 +2,7 @@
 
 use beanring::queue::{JobMoved, JobState, MoveRefusal};
 
-use super::{Conn, Model, Name, Place};
+use super::{Conn, Job, Model, Name, Place};
 
 /// A `move-jobs` or a `flush-tube`.
 #[derive(Clone, Copy, Debug)]
@@ -47,18 +47,20 @@ impl Model {
     }
 
     /// Held jobs come first, then delayed, buried and ready ones, and within a state those that came there first. Ready jobs
-    /// that are fresh come before the others.
+    /// that are fresh come before the others. One that came there behind a job that stays does so, too: another client has released,
+    /// kicked or buried it during the flush.
     fn next_to_flush(&self, name: Name, end: u64) -> Option<usize> {
-        self.first_by(|job| {
-            let rank = match job.place {
-                _ if job.tube != name || job.id >= end => None,
-                Place::Held { .. } => Some(0),
-                Place::Delayed { .. } => Some(1),
-                Place::Buried { .. } => Some(2),
-                Place::Ready => Some(4 - u8::from(job.is_fresh)),
-                Place::Reserved { .. } => None,
-            };
-            Some((rank?, job.entered))
+        let rank = |job: &Job| match job.place {
+            _ if job.tube != name => None,
+            Place::Held { .. } => Some(0),
+            Place::Delayed { .. } => Some(1),
+            Place::Buried { .. } => Some(2),
+            Place::Ready => Some(4 - u8::from(job.is_fresh)),
+            Place::Reserved { .. } => None,
+        };
+        (0..=4).find_map(|list| {
+            let front = self.first_by(|job| (rank(job) == Some(list)).then_some(job.entered))?;
+            (self.jobs[front].id < end).then_some(front)
         })
     }
 
