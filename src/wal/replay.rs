@@ -35,7 +35,7 @@ pub struct Replay {
     tube: Option<(Box<[u8]>, TubeKey)>,
 }
 
-/// Pauses, keys and segments that a call of [`Replay::drop_before`] drops: each takes about a microsecond.
+/// Pauses, keys and segments that a call of [`Replay::drop_before`] drops, so that one page of the log is a bounded piece of work.
 const DROPPED_PER_CALL: usize = 4096;
 
 /// A segment that is not needed has a live record.

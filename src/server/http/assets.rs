@@ -46,7 +46,7 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.path == path)
     }
 
-    /// Its content, which the first request decompresses: some 0.3 ms for the largest one.
+    /// Its content, which the first request decompresses.
     fn content(&self) -> &[u8] {
         self.content.get_or_init(|| {
             decompress_to_vec_with_limit(self.deflated, self.bytes).expect("the build has compressed it")

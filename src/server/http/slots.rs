@@ -200,4 +200,19 @@ mod tests {
         slots.connect(FLOOD, Activity::Pending);
         assert!(!slots.is_open(idle));
     }
+
+    /// A server with few descriptors has fewer connections, and reserves none of them for this machine.
+    #[test]
+    fn the_maximum_may_be_lower() {
+        let one = |slot, origin| Candidate {
+            conn: ConnId { slot, generation: 0 },
+            origin,
+            activity: Activity::Idle,
+            active: Time::from_nanos(u64::from(slot)),
+        };
+        let mut all: Vec<Candidate> = (0..7).map(|slot| one(slot, FLOOD)).collect();
+        assert!(surplus(&all, all[6].conn, 7).is_none());
+        all.push(one(7, PROBE));
+        assert_eq!(surplus(&all, all[7].conn, 7), Some(all[0].conn));
+    }
 }
