@@ -265,6 +265,7 @@ impl Chunks {
     }
 
     /// A span and the memory of its chunk.
+    #[inline]
     pub fn span_and_memory(&mut self, key: Spot) -> (&mut Span, &mut Mapping) {
         let Chunk { memory, meta } = self.table.get_mut(key.chunk());
         (&mut meta.spans[key.index()], memory)

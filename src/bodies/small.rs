@@ -176,6 +176,7 @@ struct Roomy {
 impl Roomy {
     const NONE: Self = Self { by_fill: [List::EMPTY; FULL], fills: 0, kept: None, spans: 0 };
 
+    #[inline]
     fn fullest(&self) -> Option<Spot> {
         let fill = self.fills.checked_ilog2()?;
         self.by_fill[fill as usize].head().map(Spot)

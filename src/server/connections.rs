@@ -83,8 +83,7 @@ impl Connections {
     /// # Panics
     /// If the connection has been closed: a defect of the driver.
     pub fn output(&mut self, conn: ConnId) -> &mut Output {
-        let connection = self.slab.get_mut(conn.slot as usize).filter(|one| one.conn() == conn);
-        connection.expect("a driver names connections that are open").output()
+        if conn.is_http() { &mut self.http(conn).output } else { &mut self.client(conn).output }
     }
 
     /// Returns the number of an open connection in log lines.

@@ -117,9 +117,8 @@ impl Reporter {
 
     #[inline]
     pub fn observe_changes(&mut self, engine: &Engine) {
-        if let Some(observer) = &mut self.0 {
-            // Bounded by its caller: a test.
-            observer.observe_changes(engine.unfinished_changes().collect());
+        if self.is_on() {
+            self.report_changes(engine);
         }
     }
 
@@ -127,6 +126,14 @@ impl Reporter {
     fn report(&mut self, engine: &Engine, client: ClientKey, observation: Observation<'_>) {
         if let Some(observer) = &mut self.0 {
             observer.observe(engine.clients().get(client).conn, observation);
+        }
+    }
+
+    #[cold]
+    fn report_changes(&mut self, engine: &Engine) {
+        if let Some(observer) = &mut self.0 {
+            // Bounded by its caller: a test.
+            observer.observe_changes(engine.unfinished_changes().collect());
         }
     }
 }

@@ -163,16 +163,16 @@ impl Wal {
         if bytes as u64 > self.appender.batch_bytes_left(self.commits.end()) {
             self.close_full(bytes as u64, engine);
         }
-        self.append_here(record);
+        self.append_here(record, bytes);
         self.counters.records += 1;
         (self.appender.active().number, bytes)
     }
 
-    /// Appends a record that the active segment has space for.
-    fn append_here(&mut self, record: &Record<'_>) {
+    /// Appends a record of this size, in bytes, for which the active segment has space.
+    fn append_here(&mut self, record: &Record<'_>, bytes: usize) {
         self.appender.append(record, self.commits.end(), self.commits.durable());
         self.space.note_unwritten(record.job_id());
-        self.commits.record_appended(record.bytes());
+        self.commits.record_appended(bytes);
     }
 
     /// Closes the gathering batch, and ends the active segment if that has no space for a record of this size either.
@@ -235,7 +235,8 @@ impl Wal {
         let garbage = self.compactor.garbage_of_padding(padding, entitled, max);
         self.index.add_garbage(garbage);
         if padding > 0 {
-            self.append_here(&Record::Padding(padding));
+            let record = Record::Padding(padding);
+            self.append_here(&record, record.bytes());
         }
         if self.appender.has_changes() {
             self.compactor.note_appended(padding as u64);

@@ -62,10 +62,11 @@ impl Wal {
     /// a full disk it must not take the space that a deletion needs.
     pub(super) fn can_close(&self) -> bool {
         let is_quiet = self.appender.is_idle() && !self.segments.has_missing();
+        if !is_quiet || !self.commits.is_all_durable() || self.closing.closed_at == Some(self.commits.end()) {
+            return false;
+        }
         let fits = Record::Closed.bytes() as u64 <= self.bytes_left();
-        let has_space = fits || !self.segments.prepared.is_empty() && !self.space.is_full();
-        let is_closed = self.closing.closed_at == Some(self.commits.end());
-        is_quiet && self.commits.is_all_durable() && !is_closed && has_space
+        fits || !self.segments.prepared.is_empty() && !self.space.is_full()
     }
 
     /// The mark to keep: that of the last closing record once it is on disk, or that the active segment has begun.

@@ -354,11 +354,10 @@ impl Engine {
     /// Stores the tags of a job whose body is still to come, if it has any. [`put`](Self::put) takes them.
     #[inline]
     pub fn store_tags(&mut self, tags: Tags<'_>) -> Option<TagsKey> {
-        let tags_key = self.store.store_tags(tags);
-        if tags_key.is_some() {
+        (!tags.is_empty()).then(|| {
             self.budget.charge(Cost::TAGS);
-        }
-        tags_key
+            self.store.store_tags(tags)
+        })
     }
 
     /// Frees tags of a job that will not be put.

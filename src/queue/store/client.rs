@@ -131,12 +131,14 @@ impl Clients {
     ///
     /// # Panics
     /// If the key is stale: the client was removed, and another may have its slot.
+    #[inline(always)]
     pub fn get(&self, client: ClientKey) -> &Client {
         let record = &self.slab[client.slot.0];
         assert_eq!(record.generation, client.generation, "a client key is not stale");
         record
     }
 
+    #[inline(always)]
     pub(in crate::queue) fn get_mut(&mut self, client: ClientKey) -> &mut Client {
         let record = &mut self.slab[client.slot.0];
         assert_eq!(record.generation, client.generation, "a client key is not stale");

@@ -245,14 +245,11 @@ impl Store {
         self.tube_of(job).as_bytes().len() + self.tags(job).as_bytes().len() + self.jobs.get(job).body.len()
     }
 
-    /// Stores the tags of a job whose body is still to come, if it has any.
-    #[inline]
-    pub fn store_tags(&mut self, tags: Tags<'_>) -> Option<TagsKey> {
-        if tags.is_empty() {
-            return None;
-        }
+    /// Stores the tags of a job whose body is still to come.
+    #[cold]
+    pub fn store_tags(&mut self, tags: Tags<'_>) -> TagsKey {
         let text = store_text(&mut self.bodies, tags.as_bytes());
-        Some(TagsKey(self.jobs.tags.insert(JobTags::new(text))))
+        TagsKey(self.jobs.tags.insert(JobTags::new(text)))
     }
 
     #[inline]

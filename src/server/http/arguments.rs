@@ -229,6 +229,8 @@ mod tests {
         assert_eq!(read("{\"key\":\"lost-counts\",\"value\":false}"), rule(RuleKey::LostCounts, "no"));
         assert_eq!(read("{\"key\":\"lost-counts\",\"value\":\"yes\"}"), rule(RuleKey::LostCounts, "yes"));
         assert_eq!(read("{\"key\":\"rate\",\"value\":5.0}"), rule(RuleKey::Rate, "5"));
+        let large = "{\"key\":\"max-bytes\",\"value\":2106328370409007.0}";
+        assert_eq!(read(large), rule(RuleKey::MaxBytes, "2106328370409007"));
         assert_eq!(read("{\"value\":0,\"key\":\"dead-letter\"}"), rule(RuleKey::DeadLetter, "0"));
         assert_eq!(read("{\"key\":\"dead-letter\",\"value\":\"a\"}"), rule(RuleKey::DeadLetter, "a"));
         let keys = "key must be one of max-attempts, retry-for, retry-delay, retry-factor, retry-max-delay, retry-jitter, lost-counts, max-jobs, max-bytes, default-ttr, retention, rate or dead-letter";
