@@ -14,6 +14,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Where the command line program is, which pages leave out as they leave out src/.
+PROGRAM = ROOT / "src/bin/beanring"
+ROOTS = (ROOT / "src", PROGRAM)
 MAP = "docs/internals/ARCHITECTURE.md"
 STEPS = "docs/internals/A-PUT.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -73,7 +76,7 @@ def wrong_rows(described, least):
     count = 0
     for question, files, names in described:
         count += 1
-        paths = [path for path in (ROOT / "src" / name for name in files) if path.exists()]
+        paths = [root / name for name in files for root in ROOTS if (root / name).exists()]
         text = "".join(path.read_text(encoding="utf-8") for path in paths)
         for name in names:
             if not re.search(DEFINITION.format(name.rpartition("::")[2]), text):
@@ -89,7 +92,7 @@ def sources():
     for path in sorted((ROOT / "src").rglob("*.rs")):
         text = path.read_text(encoding="utf-8")
         names = set(re.findall(DEFINITION.format(r"(?=(\w+))"), text))
-        found[path.relative_to(ROOT / "src").as_posix()] = names, set(re.findall(r"\w+", text))
+        found[path.relative_to(PROGRAM if path.is_relative_to(PROGRAM) else ROOT / "src").as_posix()] = names, set(re.findall(r"\w+", text))
     return found
 
 
@@ -137,9 +140,9 @@ def unknown(path):
 
 
 def missing_files(path):
-    """Files are named from the top of the tree or from src/ on."""
+    """Files are named from the top of the tree, from src/ or from src/bin/beanring/ on."""
     for name in sorted(set(re.findall(r"`((?:[a-z0-9_-]+/)+[a-z0-9_-]+\.[a-z]+)`", prose(path)))):
-        if not (ROOT / name).exists() and not (ROOT / "src" / name).exists():
+        if not any((root / name).exists() for root in (ROOT, *ROOTS)):
             yield f"there is no {name}"
 
 

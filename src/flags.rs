@@ -48,15 +48,17 @@ pub enum Sources {
     File,
 }
 
-// The headings in `--help`.
-pub(crate) const NETWORK: &str = "Network";
+/// A heading in `--help`.
+pub const NETWORK: &str = "Network";
 const TLS: &str = "TLS";
-pub(crate) const JOB_LOG: &str = "Job log";
-pub(crate) const LIMITS: &str = "Limits";
+/// A heading in `--help`.
+pub const JOB_LOG: &str = "Job log";
+/// A heading in `--help`.
+pub const LIMITS: &str = "Limits";
 const MONITORING: &str = "Monitoring";
 const LOGGING: &str = "Logging";
-/// That of clap's own flags too.
-pub(crate) const PROCESS: &str = "Process";
+/// The heading of clap's own flags too.
+pub const PROCESS: &str = "Process";
 
 /// Every flag of the server, in the order of `--help`.
 pub static FLAGS: &[Flag] = &[

@@ -114,12 +114,14 @@ class Run:
 
 def program(build, name):
     """Returns the path of a test program from what cargo has printed."""
-    kind = plans.UNITS.get(name, "--test").split()[0].removeprefix("--")
+    kind, *named = plans.UNITS.get(name, f"--test {name}").removeprefix("--").split()
+    # The library has the name of the package.
+    target_name = named[0] if named else "beanring"
     for line in build.splitlines():
         if line.startswith("{"):
             message = json.loads(line)
             target = message.get("target", {})
-            if message.get("executable") and message["profile"]["test"] and (target["name"], target["kind"]) == (name, [kind]):
+            if message.get("executable") and message["profile"]["test"] and (target["name"], target["kind"]) == (target_name, [kind]):
                 return message["executable"]
     raise LookupError(f"cargo has built no test program {name}")
 

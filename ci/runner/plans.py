@@ -10,7 +10,7 @@ WAITING = {"replication": 4, "log": 4, "client": 4, "process": 4}
 SYNCING = ("replication", "log")
 COMPUTING = ("protocol", "queue", "simulation", "network", "limits", "http", "tls", "auth", "bench", "sources")
 # The unit tests, and how cargo names them.
-UNITS = {"beanring": "--lib", "beanring-bench": "--bin beanring-bench"}
+UNITS = {"library": "--lib", "beanring": "--bin beanring", "beanring-bench": "--bin beanring-bench"}
 BUILD = ("cargo", "test", "--locked", "--no-run", "--message-format=json-render-diagnostics")
 CLIPPY = ("cargo", "clippy", "--locked", "--quiet")
 LINTS = ("--", "-D", "warnings")
@@ -96,7 +96,9 @@ def run():
         script("http-api", "ci/http-api", "target/debug/beanring", "5", needs=("build", "tools")),
         script("instructions", "ci/instructions", needs=("build-static", "tools")),
         Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints-others",)),
-        Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
+        # The client is the only feature that has another form without TLS.
+        Step("lints-client", (*CLIPPY, "--no-default-features", "--features", "client", *LINTS), "check", ("lints-epoll",)),
+        Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-client",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         # README's first command. It installs what `build` has built.
         Step("installed", ("cargo", "install", "--quiet", "--debug", "--locked", "--force", "--path", ".", "--root", "target/installed"), "check", ("doc",)),
         # There is none today, as examples are conversations.
@@ -113,8 +115,9 @@ def epoll_alone(*suites):
     """The build without features, with its unit tests. It has a directory of its own, since its programs have the names of the others."""
     programs = [f"--test={suite}" for suite in suites]
     return [
-        build("build-epoll", "ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", *programs, cores=1),
-        tests("epoll-alone-units", "beanring", build="build-epoll"),
+        build("build-epoll", "ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", "--bin=beanring", *programs, cores=1),
+        tests("epoll-alone-library", "library", build="build-epoll"),
+        tests("epoll-alone-program", "beanring", build="build-epoll"),
     ]
 
 
@@ -164,13 +167,13 @@ def scripts():
 
 def quick():
     """What to run before each commit. It builds no more than it runs."""
-    programs = ("--lib", "--test", "sources", "--test", "queue", "--test", "protocol", "--example", "allowed")
+    programs = ("--lib", "--bin", "beanring", "--test", "sources", "--test", "queue", "--test", "protocol", "--example", "allowed")
     _, building, *others = base()
     return [
         replace(building, command=(*BUILD, *programs)),
         *others,
         *checks(),
-        *(tests(program, program) for program in ("beanring", "sources", "queue")),
+        *(tests(program, program) for program in ("library", "beanring", "sources", "queue")),
         tests("core", "protocol", "core::"),
         tests("live", "protocol", "live::"),
     ]

@@ -49,7 +49,7 @@ const SYNC_INTERVAL_MS_DEFAULT: u32 = 50;
 
 /// Memory of job bodies that may be registered with the kernel without `--zero-copy-memory`. Registered memory is locked
 /// and is not given back.
-const ZERO_COPY_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+pub const ZERO_COPY_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 
 /// At most this part of `--max-memory` may be registered, because it is not given back.
 const ZERO_COPY_SHARE: u64 = 4;
@@ -344,7 +344,7 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
 }
 
 /// Returns the known name that is most similar to `name`, if one is similar.
-pub(crate) fn suggestion(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
+pub fn suggestion(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let similarity = |known: &String| strsim::normalized_damerau_levenshtein(name, known);
     let scored = known.map(|known| (similarity(&known), known));
     let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -555,10 +555,7 @@ fn job_bytes_in_wal(
 }
 
 /// The smallest segment of the job log that holds a job of this size in a tube with the longest name.
-fn segment_bytes_for(job_bytes: u32) -> u64 {
+pub fn segment_bytes_for(job_bytes: u32) -> u64 {
     let record = job_record_bytes(TUBE_NAME_BYTES_MAX, Tags::NONE, job_bytes as usize + 2);
     (HEADER_BYTES + record as u64).next_multiple_of(BLOCK_BYTES as u64)
 }
-
-#[cfg(test)]
-mod tests;

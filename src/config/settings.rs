@@ -83,11 +83,13 @@ impl Settings {
         self.given.insert(flag.name, vec![setting]);
     }
 
-    pub(crate) fn set_list(&mut self, flag: &'static Flag, settings: Vec<Setting>) {
+    /// Sets a flag that may be given several times.
+    pub fn set_list(&mut self, flag: &'static Flag, settings: Vec<Setting>) {
         self.given.insert(flag.name, settings);
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Setting> {
+    /// What was given for a flag. If it was repeated, the last counts.
+    pub fn get(&self, name: &str) -> Option<&Setting> {
         self.given.get(name)?.last()
     }
 
@@ -106,12 +108,12 @@ impl Settings {
     }
 
     /// Returns the name of a flag that was not taken.
-    pub(crate) fn rest(&self) -> Option<&'static str> {
+    pub fn rest(&self) -> Option<&'static str> {
         self.given.keys().next().copied()
     }
 
     /// Of a value and a switch that set the same thing, keeps the one that comes later on the command line.
-    pub(crate) fn keep_later_alternatives(&mut self, is_later: impl Fn(&str, &str) -> bool) {
+    pub fn keep_later_alternatives(&mut self, is_later: impl Fn(&str, &str) -> bool) {
         for (value, switch) in ALTERNATIVES {
             if self.get(value).and(self.get(switch)).is_some() {
                 self.given.remove(if is_later(value, switch) { switch } else { value });
@@ -138,7 +140,7 @@ impl Settings {
 
     /// Combines these values with those of a source of lower rank.
     #[must_use]
-    pub(crate) fn over(mut self, lower: Self) -> Self {
+    pub fn over(mut self, lower: Self) -> Self {
         self.obsolete.extend(
             lower.obsolete.iter().filter(|flag| !self.obsolete.contains(flag)).copied().collect::<Vec<_>>(),
         );
@@ -170,7 +172,8 @@ impl Setting {
         Path::new(&self.value)
     }
 
-    pub(crate) fn as_switch(&self) -> Option<bool> {
+    /// The value as a switch, if it is one.
+    pub fn as_switch(&self) -> Option<bool> {
         let text = self.value.to_str()?.to_ascii_lowercase();
         let is_on = ON.contains(&&*text);
         (is_on || OFF.contains(&&*text)).then_some(is_on)

@@ -35,8 +35,8 @@ use self::allocator::SegmentAllocator;
 use self::appender::Appender;
 pub use self::appender::{BATCH_BYTES_KEPT, BATCHES_SPARE, NETWORK_BATCH_BYTES};
 pub use self::batch::Batch;
-use self::capacity::Capacity;
 pub use self::capacity::PutSpace;
+use self::capacity::{Capacity, PREPARED_MIN};
 use self::closing::CloseSchedule;
 pub use self::closing::{EndMark, MARK_BYTES};
 use self::commit::CommitState;
@@ -363,7 +363,15 @@ impl Wal {
         self.is_stopping
             || self.is_held
             || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX
-            || self.capacity().is_short(self.retirement.is_active()) && self.has_number()
+            || self.may_be_short()
+                && self.capacity().is_short(self.retirement.is_active())
+                && self.has_number()
+    }
+
+    /// If false, so is [`Capacity::is_short`], which takes longer.
+    fn may_be_short(&self) -> bool {
+        let segments = &self.segments;
+        segments.prepared.len() < PREPARED_MIN || segments.requested_bytes > 0 || segments.has_missing()
     }
 
     /// Whether a write has found no space on the disk and will be tried again.

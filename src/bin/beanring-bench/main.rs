@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use beanring::cli::help::fitted;
+use beanring::help::fitted;
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{Args, CommandLine, Io, Tool};

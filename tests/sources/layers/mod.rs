@@ -20,15 +20,16 @@ pub fn read(file: &Path) -> String {
 
 /// The top modules by layer. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the lowest
 /// layer, and those of the highest, may use one another.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     &["time", "values", "intrusive", "bodies"],
     &["protocol", "queue"],
     &["beanstalkd_binlog", "wal"],
     &["server"],
     &["transport"],
     &["io"],
-    &["flags", "logging"],
+    &["flags", "help", "logging"],
     &["config"],
+    &["replies"],
     &["cli"],
     &[
         "client",
@@ -47,7 +48,7 @@ const LAYERS: [&[&str]; 10] = [
 ];
 
 const IO: usize = 5;
-const TOP: usize = 9;
+const TOP: usize = 10;
 
 fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
@@ -110,7 +111,7 @@ fn a_module_with_files_of_its_own_is_the_mod_rs_of_its_folder() {
 #[test]
 fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
     let (library, files_of_library) = &*LIBRARY;
-    let (program, files_of_program) = modules("main.rs");
+    let (program, files_of_program) = modules("bin/beanring/main.rs");
     assert!(library.len() > 50, "the modules are found");
     let is_unsafe_arena =
         |module: &&Module| module.uses.is_unsafe && module.path.first().is_some_and(|top| top == "bodies");
@@ -127,8 +128,8 @@ fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
         }
     }
     for file in files(Path::new(SRC)).iter().map(|file| relative(file)) {
-        if !file.starts_with("bin") && !files_of_library.contains(&file) && !files_of_program.contains(&file)
-        {
+        let is_read = files_of_library.contains(&file) || files_of_program.contains(&file);
+        if !is_read && !file.starts_with("bin/beanring-bench") {
             all.push(format!("src/{}: no module says that it is there", file.display()));
         }
     }

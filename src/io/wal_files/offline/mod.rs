@@ -4,6 +4,7 @@
 mod backup;
 mod check;
 mod export;
+mod json;
 mod losses;
 mod salvage;
 mod survey;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 pub use self::backup::{BackedUp, backup};
 pub use self::check::{Verdict, check};
 pub use self::export::{Exported, export};
+pub use self::json::dump_json;
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
 use self::survey::{survey, unreadable_bytes};

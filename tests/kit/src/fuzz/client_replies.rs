@@ -4,10 +4,9 @@
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
-use beanring::client::untrusted::Untrusted;
-use beanring::client::{ClientError, Follows, Kind, Refusal, Reply, Stats, items, json};
 use beanring::config::address::Remote;
 use beanring::io::socket::Address;
+use beanring::replies::{ClientError, Follows, Kind, Refusal, Reply, Stats, Untrusted, items, json};
 use serde::Serialize;
 
 use super::input::Input;

@@ -12,7 +12,6 @@ use beanring::queue::{Engine, LoggedState};
 use beanring::time::Time;
 use beanring::values::ids::JobId;
 use beanring::wal::{Destination, Durability, SegmentNumber, WalConfig};
-use beanring::wal_tool;
 
 use super::super::scratch::{Scratch, contents};
 use super::input::Input;
@@ -117,7 +116,7 @@ fn look(files: &Files, is_whole: bool, now: Time) -> [Option<Jobs>; 2] {
 
 fn dump(log: &Path) {
     let mut out = Vec::new();
-    if wal_tool::dump(log, &mut out).is_ok() {
+    if offline::dump_json(log, &mut out).is_ok() {
         let text = str::from_utf8(&out).expect("it is text");
         for line in text.lines() {
             let line: serde_json::Value = serde_json::from_str(line).expect("it is JSON");

@@ -1,0 +1,16 @@
+//! What a client reads of a server: replies, statistics, and texts that a terminal may be shown.
+
+mod error;
+pub mod escape;
+pub mod reply;
+mod stats;
+mod tls_problem;
+pub mod units;
+mod untrusted;
+
+pub use self::error::{ClientError, Refusal, UNAUTHORIZED};
+pub use self::escape::{escaped, escaped_lines, json};
+pub use self::reply::{Follows, ReadError, Reply, items};
+pub use self::stats::{Kind, Stats, Value};
+pub use self::tls_problem::TlsProblem;
+pub use self::untrusted::{Untrusted, integer};
