@@ -92,7 +92,9 @@ def sources():
     for path in sorted((ROOT / "src").rglob("*.rs")):
         text = path.read_text(encoding="utf-8")
         names = set(re.findall(DEFINITION.format(r"(?=(\w+))"), text))
-        found[path.relative_to(PROGRAM if path.is_relative_to(PROGRAM) else ROOT / "src").as_posix()] = names, set(re.findall(r"\w+", text))
+        name = path.relative_to(PROGRAM if path.is_relative_to(PROGRAM) else ROOT / "src").as_posix()
+        assert name not in found, f"{name} is in src and in {PROGRAM}"
+        found[name] = names, set(re.findall(r"\w+", text))
     return found
 
 

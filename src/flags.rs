@@ -48,16 +48,16 @@ pub enum Sources {
     File,
 }
 
-/// A heading in `--help`.
+/// The heading of the network in `--help`.
 pub const NETWORK: &str = "Network";
 const TLS: &str = "TLS";
-/// A heading in `--help`.
+/// The heading of the job log.
 pub const JOB_LOG: &str = "Job log";
-/// A heading in `--help`.
+/// The heading of limits.
 pub const LIMITS: &str = "Limits";
 const MONITORING: &str = "Monitoring";
 const LOGGING: &str = "Logging";
-/// The heading of clap's own flags too.
+/// The heading of the process. It has clap's own flags too.
 pub const PROCESS: &str = "Process";
 
 /// Every flag of the server, in the order of `--help`.

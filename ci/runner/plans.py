@@ -96,8 +96,8 @@ def run():
         script("http-api", "ci/http-api", "target/debug/beanring", "5", needs=("build", "tools")),
         script("instructions", "ci/instructions", needs=("build-static", "tools")),
         Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints-others",)),
-        # The client is the only feature that has another form without TLS.
-        Step("lints-client", (*CLIPPY, "--no-default-features", "--features", "client", *LINTS), "check", ("lints-epoll",)),
+        # These have another form without TLS.
+        Step("lints-client", (*CLIPPY, "--no-default-features", "--features", "bench,client", *LINTS), "check", ("lints-epoll",)),
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-client",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         # README's first command. It installs what `build` has built.
         Step("installed", ("cargo", "install", "--quiet", "--debug", "--locked", "--force", "--path", ".", "--root", "target/installed"), "check", ("doc",)),

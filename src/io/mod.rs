@@ -20,6 +20,7 @@ pub mod epoll;
 #[cfg(feature = "replicate")]
 pub mod forward;
 pub mod host;
+pub mod layers;
 #[cfg(feature = "tls")]
 pub mod lenient_verifier;
 pub mod log_writer;

@@ -1,4 +1,4 @@
-//! What a client reads of a server: replies, statistics, and texts that a terminal may be shown.
+//! What a client reads of a server, and why a verb fails. A terminal may be shown all of it.
 
 mod error;
 pub mod escape;

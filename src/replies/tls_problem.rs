@@ -92,7 +92,7 @@ impl TlsProblem {
         }
     }
 
-    /// Returns what an error in the handshake means, for which the client waits this long.
+    /// Returns what an error in the handshake means. `patience` is how long the client waits for it.
     #[cfg(feature = "tls")]
     pub fn in_handshake(error: &io::Error, patience: Duration) -> Self {
         use io::ErrorKind;

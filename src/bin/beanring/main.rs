@@ -22,10 +22,9 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use beanring::config::ServerConfig;
-use beanring::io::log_writer;
 use beanring::io::reexec::{CHECK_PASSED, RunningServer, TAKES_CONNECTIONS};
 use beanring::io::stdout::print;
-use beanring::io::systemd;
+use beanring::io::{log_writer, systemd};
 use beanring::logging::LogFormat;
 use tracing::error;
 

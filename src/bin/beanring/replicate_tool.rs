@@ -8,8 +8,7 @@ use std::path::Path;
 use beanring::io::clock::Clock;
 use beanring::io::replica::{self, Commits, Created, LOG, Settings, Status, UrlError};
 use beanring::io::stdout::{OutputError, Stdout};
-use beanring::io::wal_files::offline;
-use beanring::io::wal_files::offline::Count;
+use beanring::io::wal_files::offline::{self, Count};
 
 use crate::cli::{Database, ReplicateTool};
 use crate::wal_tool::{write_hole, write_left_out};

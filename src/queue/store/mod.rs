@@ -246,7 +246,7 @@ impl Store {
     }
 
     /// Stores the tags of a job whose body is still to come.
-    #[cold]
+    #[inline(never)]
     pub fn store_tags(&mut self, tags: Tags<'_>) -> TagsKey {
         let text = store_text(&mut self.bodies, tags.as_bytes());
         TagsKey(self.jobs.tags.insert(JobTags::new(text)))

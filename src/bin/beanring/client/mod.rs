@@ -1,5 +1,5 @@
 //! The client: `beanring stats`, `beanring put` and the other verbs. They speak the beanstalk protocol to any server, over
-//! blocking sockets, and use nothing of the server in this program.
+//! blocking sockets. Of the server in this program they use only the table of rights.
 
 mod connection;
 mod failure;

@@ -1,16 +1,11 @@
-//! The certificate at the start, and the server behind TLS.
+//! The certificate at the start.
 
 #[cfg(feature = "tls")]
 mod with_tls {
-    use std::rc::Rc;
-
     use beanring::config::{ServerConfig, SettingError};
-    use beanring::server::{Server, Service, TlsCounts};
+    use beanring::io::layers::Certificate;
     use beanring::time::{Time, date};
-    use beanring::transport::{Identity, IdentityError, Transport};
-
-    /// The certificate of a start.
-    pub type Certificate = Identity;
+    use beanring::transport::{Identity, IdentityError};
 
     /// Reads the certificate.
     ///
@@ -23,27 +18,6 @@ mod with_tls {
         let refused =
             |error: IdentityError| SettingError::about(error.part().map(|part| names.of(part)), error);
         Ok(Some(Identity::read(&files).map_err(refused)?))
-    }
-
-    /// Puts TLS before the server. `expects_headers` is whether a listener is for load balancers or standbys, and
-    /// `serves_clear_clients` whether one takes clients without TLS.
-    pub fn with_tls(
-        mut server: Server,
-        certificate: Option<Certificate>,
-        expects_headers: bool,
-        serves_clear_clients: bool,
-    ) -> impl Service + 'static {
-        let counts = Rc::new(TlsCounts::default());
-        if certificate.is_some() || expects_headers {
-            server.show_tls(counts.clone());
-        }
-        let mut transport = Transport::new(server, certificate, counts);
-        if !serves_clear_clients {
-            transport.refuse_clear_clients();
-        }
-        #[cfg(feature = "replicate")]
-        let transport = beanring::transport::link::Link::new(transport);
-        transport
     }
 
     /// What an operator may not have meant.
@@ -86,21 +60,12 @@ mod with_tls {
 
 #[cfg(not(feature = "tls"))]
 mod without_tls {
-    use std::convert::Infallible;
-
     use beanring::config::{ServerConfig, SettingError};
-    use beanring::server::Server;
+    use beanring::io::layers::Certificate;
     use beanring::time::Time;
-
-    /// There is none: the configuration of a program without TLS has no certificate.
-    pub type Certificate = Infallible;
 
     pub fn read(_: &ServerConfig) -> Result<Option<Certificate>, SettingError> {
         Ok(None)
-    }
-
-    pub fn with_tls(server: Server, _: Option<Certificate>, _: bool, _: bool) -> Server {
-        server
     }
 
     pub fn certificate_warnings(_: &ServerConfig, _: Option<&Certificate>, _: Time) -> Vec<String> {
@@ -109,6 +74,6 @@ mod without_tls {
 }
 
 #[cfg(feature = "tls")]
-pub(crate) use self::with_tls::{Certificate, certificate_warnings, read, with_tls};
+pub(crate) use self::with_tls::{certificate_warnings, read};
 #[cfg(not(feature = "tls"))]
-pub(crate) use self::without_tls::{Certificate, certificate_warnings, read, with_tls};
+pub(crate) use self::without_tls::{certificate_warnings, read};

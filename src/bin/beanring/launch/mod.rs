@@ -16,8 +16,8 @@ use beanring::config::{Proxied, ServerConfig, SettingError};
 use beanring::io::binlog_import::{self, ImportError};
 use beanring::io::clock::Clock;
 use beanring::io::driver::{Cause, PreparedDriver};
-use beanring::io::host::ProcessFiles;
-use beanring::io::log_writer;
+use beanring::io::host::{self, ProcessFiles};
+use beanring::io::layers::Layers;
 use beanring::io::lost_peers::Keepalive;
 use beanring::io::privileges::{User, drop_privileges};
 use beanring::io::reexec::{self, ACTIVATED, Program, RunningServer};
@@ -28,7 +28,7 @@ use beanring::io::systemd::NotifySocket;
 use beanring::io::wal_files::offline::Count;
 use beanring::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
 use beanring::io::watched_files::{Identity, WatchedFiles};
-use beanring::io::{Exit, Resources, descriptors, host};
+use beanring::io::{Exit, Resources, descriptors, log_writer};
 use beanring::logging;
 use beanring::queue::Engine;
 use beanring::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
@@ -245,8 +245,8 @@ impl Prepared {
             process: self.process,
             watched_files: self.watched_files,
         };
-        let service = certificate::with_tls(server, certificate, expects_headers, serves_clear_clients);
-        let exit = driver.run(service, resources)?;
+        let layers = Layers { certificate, expects_headers, serves_clear_clients };
+        let exit = layers.run(driver, server, resources)?;
         let uptime = clock.now().since(began).as_secs();
         let (listeners, lock, fences) = match exit {
             Exit::Stopped => {

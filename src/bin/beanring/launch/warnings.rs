@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use beanring::config::settings::Origin;
 use beanring::config::{ServerConfig, SettingError, passwords};
+use beanring::io::layers::Certificate;
 use beanring::io::users_file::{TokenFile, UsersFile};
 use beanring::io::{cgroup, descriptors, sandbox};
 use beanring::time::Time;
 use beanring::values::byte_size::Bytes;
 
-use super::certificate::{self, Certificate};
+use super::certificate;
 
 /// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;

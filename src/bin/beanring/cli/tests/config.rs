@@ -286,7 +286,7 @@ fn obsolete_flags_warn() {
 }
 
 #[test]
-pub fn settings_without_effect_warn() {
+fn settings_without_effect_warn() {
     let warnings = |result: Result<ServerConfig, String>| {
         result.unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };

@@ -9,9 +9,7 @@ use std::sync::mpsc::{self, Receiver as Tokens, SyncSender, TryRecvError, TrySen
 use std::thread;
 use std::time::Instant;
 
-use beanring::replies::ClientError;
-use beanring::replies::Follows;
-use beanring::replies::units;
+use beanring::replies::{ClientError, Follows, units};
 use beanring::values::tags::Tags;
 use beanring::values::tube_rules::{RuleKey, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
