@@ -26,7 +26,7 @@ use self::verbs::{Common, Verb};
 /// Flags of old versions of beanstalkd. They have no effect.
 const OBSOLETE: [(&str, &str); 2] = [("c", "-c"), ("n", "-n")];
 
-/// The longest time for `beanring healthcheck -t`.
+/// The longest time for `beanring healthcheck --timeout`.
 const TIMEOUT_SECONDS_MAX: u32 = 3600;
 
 /// The command that runs the server.
