@@ -26,7 +26,7 @@ use beanring::io::signal::{Signals, StopRequested};
 use beanring::io::socket::{Address, ListenError, Listener, ListenerKind, SocketAccess, text_of, to_errno};
 use beanring::io::systemd::NotifySocket;
 use beanring::io::wal_files::offline::Count;
-use beanring::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
+use beanring::io::wal_files::{Directory, DirectoryError, Disk, RecoveryError};
 use beanring::io::watched_files::{Identity, WatchedFiles};
 use beanring::io::{Exit, Resources, descriptors, log_writer};
 use beanring::logging;
@@ -317,7 +317,7 @@ fn recover(
     let refused = |error| SettingError::about(source, error);
     binlog_import::import(directory, config.wal).map_err(|error| SettingError::about(source, error))?;
     let segments = directory.segments().map_err(|error| refused(RecoveryError::of_directory(error)))?;
-    let wal = wal_files::recover(directory, config.wal, engine, now).map_err(refused)?;
+    let wal = directory.recover(config.wal, engine, now).map_err(refused)?;
     report::recovery(directory.path(), engine.jobs().len(), segments.len(), clock.now().since(now));
     Ok(wal)
 }

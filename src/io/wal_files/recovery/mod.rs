@@ -17,6 +17,7 @@ pub use self::error::RecoveryError;
 pub use self::preflight::preflight;
 pub use self::reader::{Extent, Findings, Hole, JobBodies, Tail};
 use self::reader::{Piece, Reader};
+use super::directory::Directory;
 use super::storage::{Segments, Storage};
 use crate::io::host;
 use crate::queue::Engine;
@@ -27,6 +28,16 @@ use crate::wal::record::{Lsn, padding_bytes};
 use crate::wal::scan::Scanner;
 use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{Arrangement, Recovered, SegmentNumber, Wal, WalConfig, is_full};
+
+impl Directory {
+    /// As [`recover`]. It is not generic, so that the library compiles it.
+    ///
+    /// # Errors
+    /// Those of [`recover`].
+    pub fn recover(&self, config: WalConfig, engine: &mut Engine, now: Time) -> Result<Wal, RecoveryError> {
+        recover(self, config, engine, now)
+    }
+}
 
 /// Reads the job log, restores the jobs into the queue, and prepares the directory for new records.
 ///
