@@ -260,6 +260,7 @@ impl Args {
     }
 
     /// Returns the name that the server's certificate must have.
+    #[cfg(feature = "tls")]
     pub fn server_name(&self) -> &str {
         let addr = self.addr_for(self.workloads[0]);
         let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);

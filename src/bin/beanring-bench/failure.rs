@@ -20,6 +20,7 @@ pub enum Failure {
     #[error("{0}")]
     Usage(&'static str),
     /// The certificates for TLS, as a sentence.
+    #[cfg(feature = "tls")]
     #[error("{0}")]
     Tls(String),
     /// `--addr` is no address, or cannot be resolved.

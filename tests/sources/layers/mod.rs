@@ -136,6 +136,25 @@ fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
     assert!(all.is_empty(), "\n{}", all.join("\n"));
 }
 
+/// Generic code has the level of optimization of the crate that names its types, and releases build the program for size.
+#[test]
+fn the_program_leaves_drivers_layers_and_recovery_to_the_library() {
+    let fast = [
+        "io::epoll",
+        "io::tokio_uring",
+        "io::uring",
+        "io::wal_files::recover",
+        "transport::Transport",
+        "transport::link",
+    ];
+    let (program, _) = modules("bin/beanring/main.rs");
+    let named: Vec<_> =
+        program.iter().flat_map(|module| &module.uses.own).map(|used| used.join("::")).collect();
+    assert!(named.iter().any(|used| used == "io::layers::Layers"), "the names are found");
+    let wrong: Vec<_> = named.iter().filter(|used| fast.iter().any(|name| used.starts_with(name))).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 /// Returns the violations of a text as the module `path`.
 fn wrongs_of(path: &str, text: &str) -> Vec<String> {
     let path: Vec<String> = path.split("::").map(str::to_owned).collect();
