@@ -80,6 +80,12 @@ impl Rig {
         }
     }
 
+    /// As [`turn`](Self::turn), and asserts how the replies begin.
+    pub fn expect(&mut self, conn: ConnId, input: &[u8], begin: &[u8]) {
+        let replies = self.turn(conn, input);
+        assert!(replies.starts_with(begin), "{}", replies.escape_ascii());
+    }
+
     fn carry_out(&mut self, conn: ConnId) {
         while let Some(effect) = self.server.poll_effect() {
             if effect == Effect::Log {
