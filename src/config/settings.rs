@@ -88,7 +88,7 @@ impl Settings {
         self.given.insert(flag.name, settings);
     }
 
-    /// What was given for a flag. If it was repeated, the last counts.
+    /// The value that was given for a flag: the last one, if it was repeated.
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.given.get(name)?.last()
     }

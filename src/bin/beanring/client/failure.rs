@@ -8,7 +8,7 @@ use beanring::replies::UNAUTHORIZED;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::{ClientError, Refusal, escape, say};
+use super::{ClientError, Refusal, json, say};
 use crate::cli::UsageError;
 use crate::cli::verbs::Verb;
 
@@ -54,7 +54,7 @@ pub fn print_failure(error: &(dyn Error + 'static), arguments: impl Iterator<Ite
         }
         None => return false,
     };
-    let text = escape::json(&failure).expect("it is plain");
+    let text = json(&failure).expect("it is plain");
     let is_on_stderr = verb == "work";
     if is_on_stderr {
         say(text);

@@ -4,7 +4,9 @@ use beanring::replies::units::{Bytes, Seconds};
 use beanring::values::job_state::JobState;
 use beanring::values::limits::PAGE_JOBS_MAX;
 
-use super::{Align, ClientError, Connection, Follows, Kind, NO_TUBE, Object, Output, Stats, Table, reply};
+use super::{
+    Align, ClientError, Connection, Follows, Kind, NO_TUBE, Object, Output, Stats, Table, items, split,
+};
 use crate::cli::verbs;
 
 pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
@@ -44,9 +46,9 @@ fn page(
     })?;
     let job = |line: &[u8]| {
         let entries = line.strip_prefix(b"{")?.strip_suffix(b"}")?;
-        Stats::of_entries(Kind::Job, reply::split(entries, b", "))
+        Stats::of_entries(Kind::Job, split(entries, b", "))
     };
-    reply::items(&data, job)
+    items(&data, job)
 }
 
 fn table(state: JobState, jobs: &[Stats]) -> Table {

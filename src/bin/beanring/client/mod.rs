@@ -28,8 +28,8 @@ mod work;
 use std::process::ExitCode;
 
 use beanring::replies::{
-    ClientError, Follows, Kind, ReadError, Refusal, Reply, Stats, Untrusted, Value, escape, escaped,
-    escaped_lines, reply, units,
+    ClientError, Follows, Kind, ReadError, Refusal, Reply, Stats, Untrusted, Value, escaped, escaped_lines,
+    items, json, split, units, unquoted,
 };
 
 use self::connection::Connection;

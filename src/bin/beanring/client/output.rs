@@ -11,7 +11,7 @@ use ratatui_core::text::Span;
 use ratatui_crossterm::crossterm::terminal;
 use serde::{Serialize, Serializer};
 
-use super::{ClientError, Untrusted, escape};
+use super::{ClientError, Untrusted, json};
 use crate::cli::verbs::Common;
 
 /// Standard output, and how to print there.
@@ -157,7 +157,7 @@ impl Output {
     /// # Errors
     /// If it cannot be written.
     pub fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let text = escape::json(value).map_err(io::Error::other)?;
+        let text = json(value).map_err(io::Error::other)?;
         self.line(&text)
     }
 

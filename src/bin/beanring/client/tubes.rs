@@ -5,7 +5,8 @@ use clap::ValueEnum;
 use memchr::memmem;
 
 use super::{
-    Align, ClientError, Color, Connection, Follows, Kind, Object, Output, Stats, Table, Untrusted, reply, say,
+    Align, ClientError, Color, Connection, Follows, Kind, Object, Output, Stats, Table, Untrusted, items,
+    say, unquoted,
 };
 use crate::cli::verbs::{self, Column};
 
@@ -35,7 +36,7 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
 /// Returns the names of all tubes.
 pub(super) fn names(connection: &mut Connection) -> Result<Vec<Untrusted>, ClientError> {
     let data = connection.ask_for(Follows::List, "list-tubes")?.into_ok("list-tubes")?;
-    reply::items(&data, |name| Some(reply::unquoted(name).into()))
+    items(&data, |name| Some(unquoted(name).into()))
 }
 
 /// Returns the statistics of tubes. One that has disappeared is left out.

@@ -7,7 +7,7 @@ use beanring::time;
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::{ClientError, Fields, Untrusted, escape, say, units};
+use super::super::{ClientError, Fields, Untrusted, json, say, units};
 
 /// What became of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -130,7 +130,7 @@ impl Report {
 }
 
 fn print_json(value: &impl Serialize) {
-    say(escape::json(value).expect("it is plain"));
+    say(json(value).expect("it is plain"));
 }
 
 fn seconds<S: serde::Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
